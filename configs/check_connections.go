@@ -1,0 +1,168 @@
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"time"
+	_ "time/tzdata" // zones must load on machines without zone files (P14)
+
+	"github.com/bmatcuk/doublestar/v4"
+	"github.com/robfig/cron/v3"
+)
+
+// Connections that exist without being defined.
+const (
+	ConnectionManual   = "manual"   // what `fire` appends to
+	ConnectionTriggerd = "triggerd" // our own events; triggers may name it
+)
+
+func (c *checker) connections() {
+	at := path{"connections"}
+	sourceKeys := kindsOf(reflect.TypeFor[Connection](), "source")
+	for _, name := range sortedNames(c.cfg.Connections) {
+		here := at.key(name)
+		if !c.given(here) { // an inline source
+			c.source(path{"triggers", name}, c.cfg.Connections[name])
+			continue
+		}
+		c.names(at, []string{name})
+		c.reserved(here, name)
+		if c.opaque(here) {
+			continue
+		}
+		c.exactlyOne(here, sourceKeys, "a source")
+		c.source(here, c.cfg.Connections[name])
+	}
+}
+
+func (c *checker) reserved(at path, name string) {
+	if name == ConnectionManual || name == ConnectionTriggerd {
+		c.reportKey(at, "the name "+name+" is reserved for a built-in connection", "choose another name")
+	}
+}
+
+// source checks whichever source is set.
+func (c *checker) source(at path, conn Connection) {
+	if conn.Webhook != nil {
+		c.webhook(at.key("webhook"), conn.Webhook)
+	}
+	if conn.Cron != nil {
+		c.cron(at.key("cron"), conn.Cron)
+	}
+	if conn.Files != nil {
+		c.files(at.key("files"), conn.Files)
+	}
+}
+
+func (c *checker) webhook(at path, w *Webhook) {
+	verify := at.key("verify")
+	switch w.Verify.Scheme {
+	case VerifyBearer:
+		if !c.given(verify.key("secrets")) {
+			c.report(verify, "scheme bearer needs secrets", "name at least one secret")
+		}
+	case VerifyNone:
+		if c.given(verify.key("secrets")) {
+			c.reportKey(verify.key("secrets"), "scheme none checks no secret", "use scheme: bearer, or leave secrets out")
+		}
+	}
+	for i, name := range w.Verify.Secrets {
+		c.secretExists(verify.key("secrets").index(i), name)
+	}
+}
+
+func (c *checker) cron(at path, s *Cron) {
+	if !c.known(at.key("schedule")) || s.Schedule == "" {
+		return
+	}
+	if err := checkSchedule(s.Schedule); err != nil {
+		c.report(at.key("schedule"), err.Error(), scheduleHint(s.Schedule))
+	}
+	if s.Timezone == "" && !c.given(at.key("timezone")) && !c.given(path{"defaults", "timezone"}) {
+		c.report(at, "schedule has no time zone", "set timezone here or in defaults; timezone: UTC is one")
+	}
+}
+
+func scheduleHint(s string) string {
+	switch {
+	case strings.HasPrefix(s, "TZ=") || strings.HasPrefix(s, "CRON_TZ="):
+		return "use the key timezone"
+	case len(strings.Fields(s)) == 6:
+		return "leave the seconds out: minute hour day month weekday"
+	}
+	return ""
+}
+
+// checkSchedule parses a schedule as this version accepts it, and makes sure that it fires at all.
+func checkSchedule(s string) (err error) {
+	defer func() {
+		if r := recover(); r != nil { // robfig/cron panics on some malformed zones
+			err = errors.New("not a schedule")
+		}
+	}()
+	if strings.HasPrefix(s, "TZ=") || strings.HasPrefix(s, "CRON_TZ=") {
+		return errors.New("a time zone inside the schedule is not accepted")
+	}
+	if n := len(strings.Fields(s)); n == 6 && !strings.HasPrefix(s, "@") {
+		return errors.New("six fields: seconds are not available in this version")
+	} else if n != 5 && !strings.HasPrefix(s, "@") {
+		return fmt.Errorf("wants five fields (minute hour day month weekday), a @descriptor or @every <duration>, this has %d fields", n)
+	}
+	if every, ok := strings.CutPrefix(s, "@every "); ok {
+		if d, err := time.ParseDuration(strings.TrimSpace(every)); err == nil && d < time.Second {
+			return errors.New("@every wants at least 1s")
+		}
+	}
+	parsed, err := cron.ParseStandard(s)
+	if err != nil {
+		return fmt.Errorf("not a schedule: %w", err)
+	}
+	// Any leap year will do: what does not fire within five years of one (the library's horizon) never fires.
+	if parsed.Next(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
+		return errors.New("schedule never fires: there is no such date")
+	}
+	return nil
+}
+
+// loadZone loads an IANA zone. "Local" is refused because it is another zone on another machine.
+func loadZone(name string) (*time.Location, error) {
+	if name == "Local" {
+		return nil, errors.New("zone Local depends on the machine")
+	}
+	loc, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, errors.New("there is no such time zone")
+	}
+	return loc, nil
+}
+
+func (c *checker) files(at path, f *Files) {
+	for key, globs := range map[string]StringList{"paths": f.Paths, "exclude": f.Exclude} {
+		for i, g := range globs {
+			if strings.TrimSpace(g) == "" {
+				continue
+			}
+			if !doublestar.ValidatePattern(g) {
+				c.report(at.key(key).index(i), "not a glob", "brackets and braces must close; a backslash takes the next character as it is")
+			}
+		}
+	}
+}
+
+var globEscape = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `{`, `\{`, `}`, `\}`)
+
+// relGlob makes a glob absolute against the file that names it; the file's own folder is no pattern.
+func (n *node) relGlob(g string) string {
+	if strings.HasPrefix(g, "/") {
+		return g
+	}
+	g = strings.TrimPrefix(g, "./")
+	dir := n.doc.dir
+	for strings.HasPrefix(g, "../") {
+		g, dir = g[3:], filepath.Dir(dir)
+	}
+	return strings.TrimSuffix(globEscape.Replace(dir), "/") + "/" + g
+}
