@@ -1,0 +1,281 @@
+package cron
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/sources"
+)
+
+// TickType is the type of every scheduled event.
+const TickType = "tick"
+
+// CatchUp says what becomes of slots that passed while nobody was there to fire them.
+type CatchUp string
+
+// The rules of catching up.
+const (
+	CatchUpLatest CatchUp = "latest" // the newest missed slot fires, late; older ones do not
+	CatchUpNone   CatchUp = "none"   // no missed slot fires
+)
+
+const (
+	// WindowDefault is how old a missed slot may be and still be caught up.
+	WindowDefault = 24 * time.Hour
+	// reread is how often the wall clock is read at least: timers do not see sleep and clock steps (promise P13).
+	reread = 30 * time.Second
+	// stall is how late a running source may be and still fire every slot, whatever the rule of catching up: a busy machine
+	// or a short freeze is not down-time.
+	stall = time.Minute
+)
+
+// Source fires an event for each slot of a schedule. The event's id is the slot in UTC (RFC 3339), so a slot fires once,
+// whoever fires it. Its cursor is the last slot with the zone and the expression it belonged to: when those change, the source
+// starts from now instead of filling in the past. The first start ever does too.
+type Source struct {
+	Schedule Schedule
+	CatchUp  CatchUp       // "" = latest
+	Window   time.Duration // 0 = [WindowDefault]
+}
+
+// Tick is the payload of an event.
+type Tick struct {
+	Scheduled time.Time  `json:"scheduled"`          // the slot, in UTC
+	Local     string     `json:"local"`              // the slot in the schedule's zone
+	Previous  *time.Time `json:"previous,omitempty"` // the slot before it that was dealt with
+	Next      *time.Time `json:"next,omitempty"`     // the slot after it
+	LateByMS  int64      `json:"late_by_ms"`         // how long after the slot the event was made
+	CatchUp   bool       `json:"catch_up"`           // the slot was missed and fires late
+	Schedule  string     `json:"schedule"`
+	Timezone  string     `json:"timezone"`
+}
+
+// Run fires ticks until ctx ends. A tick that the store cannot take is kept until it can; slots at or before the cursor never fire
+// again, so a clock that is set back waits until it has caught up with itself.
+func (s *Source) Run(ctx context.Context, rt sources.Runtime) error {
+	r := &run{Source: s, rt: rt, emit: sources.Persistent(rt)}
+	if err := r.start(ctx); err != nil {
+		return stopped(ctx, err)
+	}
+	rt.Status.Running()
+	for starting := true; ; starting = false {
+		wait, err := r.step(ctx, wall(), starting)
+		if err == nil {
+			err = sources.Sleep(ctx, wait)
+		}
+		if err != nil {
+			return stopped(ctx, err)
+		}
+	}
+}
+
+// stopped hides an error that is only the end of ctx.
+func stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil && !errors.Is(err, triggerd.ErrFenced) {
+		return nil
+	}
+	return err
+}
+
+// wall reads the clock without its monotonic part: comparisons must follow the wall, not the timer.
+func wall() time.Time { return time.Now().Round(0) }
+
+// run is one life of a source.
+type run struct {
+	*Source
+	rt     sources.Runtime
+	emit   sources.Emitter
+	last   time.Time // the newest slot that is dealt with
+	warned bool      // the clock is behind last, and that was said
+}
+
+// start finds the position from which slots are due, and stores it when it is a new one.
+func (r *run) start(ctx context.Context) error {
+	now := wall().Truncate(time.Second)
+	last, same, err := r.parseCursor(r.rt.Cursor)
+	switch {
+	case r.rt.Cursor == nil:
+		r.last = now
+	case err != nil:
+		r.rt.Log.Error().Err(err).Msg("cursor is unreadable: schedule starts from now, slots before are unknown")
+		r.last = now
+		gap := sources.Gap("schedule position lost: "+err.Error(), now)
+		gap.Cursor = r.cursor(now)
+		_, err = r.emit.Emit(ctx, gap)
+		return err
+	case !same:
+		r.last = now
+		if last.After(now) {
+			r.last = last
+		}
+		r.rt.Log.Info().Str("schedule", r.Schedule.String()).Msg("schedule changed: it starts from now")
+	default:
+		r.last = last
+		return nil
+	}
+	_, err = r.emit.EmitPage(ctx, nil, r.cursor(r.last))
+	return err
+}
+
+// step fires what is due at now and returns how long to wait before the next look.
+func (r *run) step(ctx context.Context, now time.Time, starting bool) (time.Duration, error) {
+	next := r.Schedule.Next(r.last)
+	if next.IsZero() {
+		return reread, nil
+	}
+	r.checkClock(now)
+	if next.After(now) {
+		return min(next.Sub(now), reread), nil
+	}
+	d := r.due(now, starting)
+	if d.missed > 0 {
+		r.rt.Log.Warn().Int("missed", d.missed).Time("first", d.first).Time("last", d.newest).
+			Bool("caught_up", d.caughtUp).Bool("beyond_window", d.beyond).Msg("slots were missed")
+	}
+	for _, slot := range d.fire {
+		if err := r.fire(ctx, slot, d.caughtUp); err != nil {
+			return 0, err
+		}
+	}
+	if d.newest.After(r.last) {
+		if _, err := r.emit.EmitPage(ctx, nil, r.cursor(d.newest)); err != nil {
+			return 0, err
+		}
+		r.last = d.newest
+	}
+	return 0, nil
+}
+
+// checkClock tells operators about a clock that runs behind the slots that fired already.
+func (r *run) checkClock(now time.Time) {
+	behind := r.last.Sub(now)
+	if behind <= reread {
+		if r.warned {
+			r.rt.Status.Report(nil)
+		}
+		r.warned = false
+		return
+	}
+	if !r.warned {
+		r.warned = true
+		err := fmt.Errorf("clock is behind the last slot %s: nothing fires before the clock has passed it", r.last.UTC().Format(time.RFC3339))
+		r.rt.Status.Report(err)
+		r.rt.Log.Warn().Err(err).Msg("clock was set back")
+	}
+}
+
+// dueSlots is what a step found between the last slot and now.
+type dueSlots struct {
+	fire     []time.Time // in order
+	caughtUp bool        // fire holds one missed slot
+	missed   int         // slots that do not fire, without those beyond the window
+	first    time.Time   // the oldest of them
+	newest   time.Time   // the newest due slot, fired or not; the edge of the window when there is none in it
+	beyond   bool        // older ones than the window were missed as well
+}
+
+// due sorts the slots that have passed into those that fire and those that do not. A running source fires what a stall held up;
+// what passed before the source started, or longer ago than a stall, follows the rule of catching up.
+func (r *run) due(now time.Time, starting bool) dueSlots {
+	window := r.Window
+	if window <= 0 {
+		window = WindowDefault
+	}
+	var d dueSlots
+	from := r.last
+	if oldest := now.Add(-window).Truncate(time.Second); r.Schedule.Next(from).Before(oldest) {
+		// Slots beyond the window are not counted one by one: there may be millions.
+		d.beyond, d.first, from = true, r.Schedule.Next(from), oldest.Add(-time.Second)
+		d.newest = from
+	}
+	var missed time.Time
+	for slot := r.Schedule.Next(from); !slot.IsZero() && !slot.After(now); slot = r.Schedule.Next(slot) {
+		d.newest = slot
+		if !starting && now.Sub(slot) <= stall {
+			d.fire = append(d.fire, slot)
+			continue
+		}
+		if d.first.IsZero() {
+			d.first = slot
+		}
+		missed = slot
+		d.missed++
+	}
+	if len(d.fire) == 0 && !missed.IsZero() && r.CatchUp != CatchUpNone {
+		d.fire, d.caughtUp = []time.Time{missed}, true
+		d.missed--
+	}
+	if d.beyond {
+		d.missed++
+	}
+	return d
+}
+
+// fire stores the tick of a slot, however long that takes.
+func (r *run) fire(ctx context.Context, slot time.Time, caughtUp bool) error {
+	tick := Tick{
+		Scheduled: slot.UTC(),
+		Local:     slot.In(r.Schedule.Location()).Format(time.RFC3339),
+		Next:      utc(r.Schedule.Next(slot)),
+		Previous:  utc(r.previous()),
+		LateByMS:  max(wall().Sub(slot).Milliseconds(), 0),
+		CatchUp:   caughtUp,
+		Schedule:  r.Schedule.String(),
+		Timezone:  r.Schedule.Location().String(),
+	}
+	payload, err := json.Marshal(tick)
+	if err != nil {
+		return fmt.Errorf("encode tick: %w", err)
+	}
+	ev := triggerd.Event{
+		ID:          slot.UTC().Format(time.RFC3339),
+		Type:        TickType,
+		Time:        slot,
+		ContentType: "application/json",
+		Payload:     payload,
+		Cursor:      r.cursor(slot),
+	}
+	if _, err := r.emit.Emit(ctx, ev); err != nil {
+		return fmt.Errorf("store tick %s: %w", ev.ID, err)
+	}
+	r.last = slot
+	return nil
+}
+
+// previous is the last position, if that is a slot and not the moment of a first start.
+func (r *run) previous() time.Time {
+	if !r.Schedule.Next(r.last.Add(-time.Second)).Equal(r.last) {
+		return time.Time{}
+	}
+	return r.last
+}
+
+func utc(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// cursor is "<slot> <zone> <expression>".
+func (r *run) cursor(slot time.Time) triggerd.Cursor {
+	return triggerd.Cursor(slot.UTC().Format(time.RFC3339) + " " + r.identity())
+}
+
+func (r *run) identity() string { return r.Schedule.Location().String() + " " + r.Schedule.String() }
+
+// parseCursor reads a cursor and reports whether it belongs to the present schedule. A bare time does.
+func (r *run) parseCursor(c triggerd.Cursor) (last time.Time, same bool, err error) {
+	slot, identity, _ := strings.Cut(string(c), " ")
+	last, err = time.Parse(time.RFC3339, slot)
+	if err != nil {
+		return time.Time{}, false, errors.New("stored position is not a time")
+	}
+	return last, identity == "" || identity == r.identity(), nil
+}
