@@ -1,0 +1,347 @@
+package turns
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/bus"
+)
+
+// Overlap says what becomes of a turn whose lane is busy.
+const (
+	OverlapQueue = "queue" // it waits
+	OverlapSkip  = "skip"  // it ends as skipped, naming the turn that was in its way
+	OverlapAllow = "allow" // it runs beside the other
+)
+
+// What becomes of an attempt that a crash cut short.
+const (
+	OnCrashRetry = "retry" // another attempt, with the same idempotency key
+	OnCrashPark  = "park"  // parked: an operator decides
+)
+
+// Spec is a trigger as the engine sees it.
+type Spec struct {
+	Key     string // first name
+	Name    string // present name
+	Action  Action
+	Hash    string // of the definition; recorded with each turn
+	Overlap string
+	Limit   int // turns of this trigger that run at once; 0 = no limit of its own
+	Retry   RetryPolicy
+	Timeout time.Duration // of one attempt
+	OnCrash string
+	// SkipPaused ends what comes while the trigger is paused as skipped, instead of holding it.
+	SkipPaused bool
+}
+
+// Options configure an [Engine].
+type Options struct {
+	Bus         *bus.Bus
+	Daemon      string // id of this process, in every entry
+	Epoch       uint64 // of this ownership; higher than any before it
+	Concurrency int    // turns that run at once; 0 = 64
+	// Retention is how long a final turn, and with it its key, is kept: at least a second, in whole seconds. 0 = 30 days.
+	Retention time.Duration
+	// Names gives a connection's present name; nil = its key.
+	Names func(key string) string
+	// OnFinal is told of each final or parked turn after its entry is durable, and before the next turn of its lane starts.
+	// It may be told again after a crash. An error is retried, so an error that repeats stops the turn's lane and keeps its slot.
+	OnFinal func(ctx context.Context, t Info) error
+	// WaitGone blocks until no process of an attempt that a crash cut short is left on this host. An error is retried.
+	WaitGone func(ctx context.Context, p Process) error
+	// ToJSON and FromJSON store inputs without losing their types; nil = encoding/json.
+	ToJSON   func(any) ([]byte, error)
+	FromJSON func([]byte) any
+	// Redact removes secrets from outputs and causes before they are stored. It may change its argument. Nil = nothing is secret.
+	Redact func([]byte) []byte
+	Log    zerolog.Logger
+}
+
+const (
+	defaultConcurrency = 64
+	// recordsMax bounds the turns whose action has ended and whose next entry is being written; with more, a turn keeps its slot until then.
+	// Each holds its payload, and the store takes some thousands of entries a second.
+	recordsMax       = 512
+	defaultRetention = 30 * 24 * time.Hour
+	// cacheBytes bounds the payloads of queued turns that are kept in memory; a turn beyond it is read from the ledger when it runs.
+	cacheBytes = 32 << 20
+	pool       = "default"
+	partitions = 32
+)
+
+// Engine runs turns. There is one per daemon. Its methods may be called at the same time, but for Recover, which comes first.
+type Engine struct {
+	opts   Options
+	ledger ledger
+	log    zerolog.Logger
+	logs   logLimit
+
+	work       context.Context // ends when running turns must stop
+	stopWork   context.CancelCauseFunc
+	closing    context.Context // ends when even recording has to stop
+	stopAll    context.CancelFunc
+	kick       chan struct{} // something may have become ready
+	records    chan struct{} // one element for each turn that is being recorded without a slot
+	tidy       chan struct{} // something may have to be held, released or settled
+	goroutines sync.WaitGroup
+	actions    sync.WaitGroup // attempts whose action has not returned
+	pausing    sync.Mutex     // one change of pauses at a time
+	moving     chan struct{}  // holds one: one move at a time
+
+	mu       sync.Mutex
+	board    *board
+	flights  flights
+	pauses   map[string]Pause
+	stopping bool
+	low      lowWater
+	lost     []lost
+	cached   int64 // bytes of queued turns' payloads in memory
+	cacheMax int64
+	fenced   error
+
+	checkpoints checkpointer
+	stats       stats
+}
+
+// New returns an engine that does nothing before [Engine.Recover] and [Engine.Run].
+func New(o Options) *Engine {
+	o = withDefaults(o)
+	e := &Engine{
+		opts:    o,
+		ledger:  ledger{bus: o.Bus, retention: o.Retention, log: o.Log},
+		log:     o.Log,
+		kick:    make(chan struct{}, 1),
+		tidy:    make(chan struct{}, 1),
+		moving:  make(chan struct{}, 1),
+		records: make(chan struct{}, recordsMax),
+		board:   newBoard(o.Concurrency),
+		flights: flights{byKey: map[string]*opening{}, byLane: map[string][]*opening{}},
+		pauses:  map[string]Pause{},
+		low:     lowWater{marks: map[uint64]int{}},
+
+		cacheMax: cacheBytes,
+	}
+	e.work, e.stopWork = context.WithCancelCause(context.Background())
+	e.closing, e.stopAll = context.WithCancel(context.Background())
+	return e
+}
+
+func withDefaults(o Options) Options {
+	if o.Concurrency <= 0 {
+		o.Concurrency = defaultConcurrency
+	}
+	if o.Retention <= 0 {
+		o.Retention = defaultRetention
+	}
+	o.Retention = max(o.Retention, time.Second) // the shortest that the server takes
+	if o.Names == nil {
+		o.Names = func(key string) string { return key }
+	}
+	if o.OnFinal == nil {
+		o.OnFinal = func(context.Context, Info) error { return nil }
+	}
+	if o.WaitGone == nil {
+		o.WaitGone = func(context.Context, Process) error { return nil }
+	}
+	if o.ToJSON == nil {
+		o.ToJSON = json.Marshal
+	}
+	if o.FromJSON == nil {
+		o.FromJSON = func(b []byte) any {
+			var v any
+			_ = json.Unmarshal(b, &v) // what was stored is valid
+			return v
+		}
+	}
+	if o.Redact == nil {
+		o.Redact = func(b []byte) []byte { return b }
+	}
+	return o
+}
+
+// SetTriggers replaces the triggers. Running turns keep what they started with; waiting ones run as their trigger is now.
+// Turns of a trigger that is gone are held until it is back or somebody cancels them.
+func (e *Engine) SetTriggers(specs map[string]*Spec) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for key, q := range e.board.queues {
+		q.spec = specs[key]
+	}
+	for key, s := range specs {
+		e.board.queue(key).spec = s
+	}
+	e.wakeLocked()
+	signal(e.tidy)
+}
+
+// Run starts turns as they become ready, and blocks until ctx ends or another owner has taken over ([triggerd.ErrFenced]).
+// Running turns go on; [Engine.Drain] waits for them. Call it once.
+func (e *Engine) Run(ctx context.Context) error {
+	keep, stop := context.WithCancel(ctx)
+	var keeper sync.WaitGroup
+	keeper.Go(func() { e.housekeep(keep) })
+	defer keeper.Wait()
+	defer stop()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		wake, err := e.start(time.Now())
+		if err != nil {
+			return err
+		}
+		wait := time.Hour
+		if !wake.IsZero() {
+			wait = max(time.Until(wake), 0)
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.kick:
+		case <-timer.C:
+		}
+	}
+}
+
+// start hands out every turn that may run now and returns when the next backoff ends; zero when none is under way.
+func (e *Engine) start(now time.Time) (time.Time, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.fenced != nil {
+		return time.Time{}, e.fenced
+	}
+	if e.stopping {
+		return time.Time{}, nil
+	}
+	for t := e.board.next(now); t != nil; t = e.board.next(now) {
+		spec := e.board.queue(t.key.Trigger).spec
+		ctx, cancel := context.WithCancelCause(e.work)
+		t.cancel = cancel
+		e.actions.Add(1)
+		e.goroutines.Go(func() {
+			defer cancel(nil)
+			e.run(ctx, t, spec)
+		})
+	}
+	return e.board.nextWake(), nil
+}
+
+// background runs f, which writes entries, so that it ends whatever becomes of the caller. The caller holds the lock.
+// The error is [triggerd.ErrUnavailable] when the engine is stopping.
+func (e *Engine) background(f func()) error {
+	if e.fenced != nil {
+		return e.fenced
+	}
+	if e.stopping {
+		return fmt.Errorf("%w: the daemon is stopping", triggerd.ErrUnavailable)
+	}
+	e.goroutines.Go(f)
+	return nil
+}
+
+// signal makes sure that the reader of ch looks once more.
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+func (e *Engine) wakeLocked() { signal(e.kick) }
+
+// putLocked takes a turn onto the board.
+func (e *Engine) putLocked(t *turn) {
+	e.board.add(t)
+	if q := e.board.queue(t.key.Trigger); t.state == Held && q.live() || t.state.waits() && q.spec == nil {
+		signal(e.tidy) // its trigger has changed since its state was decided
+	}
+}
+
+const housekeepEvery = time.Second
+
+// housekeep does what no request waits for, until ctx ends.
+func (e *Engine) housekeep(ctx context.Context) {
+	tick := time.NewTicker(housekeepEvery)
+	defer tick.Stop()
+	var logged time.Time
+	for {
+		err := e.tidyUp(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.tidy:
+		case <-tick.C:
+			err = errors.Join(err, e.saveCheckpoint(ctx))
+		}
+		if err != nil && ctx.Err() == nil && time.Since(logged) > housekeepEvery/2 {
+			logged = time.Now()
+			e.log.Warn().Err(err).Msg("turns: trying again later")
+		}
+	}
+}
+
+// tidyUp brings turns in line with their triggers and pauses.
+func (e *Engine) tidyUp(ctx context.Context) error {
+	return errors.Join(e.settleLost(ctx), e.endPauses(ctx), e.holdGone(ctx), e.ReleaseHeld(ctx))
+}
+
+// Drain stops starting turns, waits for the running ones until ctx ends, then cuts them short and records that; it returns when none is left.
+// What was cut short or waits is run by the next daemon. It does not return before every action has: an action that ignores the end of its
+// context keeps the daemon.
+func (e *Engine) Drain(ctx context.Context) {
+	e.mu.Lock()
+	e.stopping = true
+	e.mu.Unlock()
+	done := make(chan struct{})
+	go func() { e.goroutines.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		e.stopWork(ErrShutdown)
+		e.actions.Wait()
+		select {
+		case <-done:
+		case <-time.After(recordGrace):
+			e.stopAll() // the store does not answer: the next start treats them like after a crash
+			<-done
+		}
+	}
+	e.stopWork(ErrShutdown)
+	e.stopAll()
+	e.mu.Lock()
+	fenced := e.fenced != nil
+	e.mu.Unlock()
+	if fenced {
+		return
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordGrace)
+	defer cancel()
+	if err := e.saveCheckpoint(last); err != nil {
+		e.log.Debug().Err(err).Msg("the next start reads more")
+	}
+}
+
+// recordGrace is how long a stop waits for the store to take the last entries, after the actions have stopped.
+const recordGrace = 5 * time.Second
+
+// fail makes Run return when a refused write says that somebody else owns the turns now.
+func (e *Engine) fail(err error) {
+	if !errors.Is(err, triggerd.ErrFenced) {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.fenced == nil {
+		e.fenced = fmt.Errorf("turns: %w", err)
+		e.stopWork(triggerd.ErrFenced)
+		e.wakeLocked()
+	}
+}

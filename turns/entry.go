@@ -1,0 +1,199 @@
+package turns
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/bus"
+)
+
+// headerTurn carries an entry's JSON. It is a header so that listing turns need not read their payloads.
+const headerTurn = "Triggerd-Turn"
+
+const (
+	// metaMax is how much of an event without its payload stands in the entry's header, where lists see it; a longer one is a part of the body.
+	metaMax = 16 << 10
+	// headerMax keeps an entry's header below the 64 KiB that the server takes.
+	headerMax = 60 << 10
+)
+
+// OutputMax is how much of an action's output stands in the entry itself; with more, all of it goes to a blob as well.
+const OutputMax = 64 << 10
+
+// Entry is one line of a turn's ledger. The newest one is the turn's state. The first and the final one hold the turn whole,
+// so that neither running nor repeating it depends on anything else.
+type Entry struct {
+	State     State            `json:"state"`
+	Claimed   bool             `json:"claimed,omitempty"` // only says that this epoch has taken the turn over
+	Attempt   int              `json:"attempt,omitempty"`
+	Cause     string           `json:"cause,omitempty"`
+	Time      time.Time        `json:"time"`
+	NotBefore *time.Time       `json:"not_before,omitempty"` // failed: the next attempt
+	FirstTry  *time.Time       `json:"first_try,omitempty"`
+	Process   *Process         `json:"process,omitempty"`  // running, and after a crash until it is known to be gone
+	OnCrash   string           `json:"on_crash,omitempty"` // running: "park", for a start at which the trigger is configured no more
+	Result    *triggerd.Result `json:"result,omitempty"`
+	Daemon    string           `json:"daemon"`
+	Epoch     uint64           `json:"epoch"`
+	Opened    time.Time        `json:"opened"`
+	OpenSeq   uint64           `json:"open_seq,omitempty"` // the first entry's sequence; 0 in the first entry
+	Key       triggerd.TurnKey `json:"key"`
+	ReplayOf  string           `json:"replay_of,omitempty"`
+	Thread    string           `json:"thread,omitempty"`
+	Lane      string           `json:"lane,omitempty"`
+	Hops      int              `json:"hops,omitempty"`    // of the event
+	Version   string           `json:"version,omitempty"` // configuration that decided
+	Action    string           `json:"action,omitempty"`  // hash of the trigger's definition when it was opened
+	Event     *eventMeta       `json:"event,omitempty"`   // first and final entry, unless it is a part
+	Parts     [parts]part      `json:"parts,omitzero"`
+	Seq       uint64           `json:"-"`
+	Subject   string           `json:"-"`
+	Writer    string           `json:"-"`
+	body      [parts][]byte
+}
+
+// Indexes of the parts of an entry's body.
+const (
+	partPayload = iota
+	partInput
+	partOutput
+	partMeta // the event without its payload, when it is too long for the header
+	parts
+)
+
+// part says where a piece of the body is: its length in the message's data, or the blob that holds it.
+type part struct {
+	Len  int    `json:"len,omitempty"`
+	Blob string `json:"blob,omitempty"`
+	Kind string `json:"kind,omitempty"` // input: "json", "text" or "bytes"
+}
+
+// eventMeta is the event without its payload.
+type eventMeta struct {
+	Subscription string            `json:"subscription,omitempty"`
+	Type         string            `json:"type"`
+	Time         time.Time         `json:"time"`
+	Received     time.Time         `json:"received"`
+	ContentType  string            `json:"content_type,omitempty"`
+	Headers      map[string]string `json:"headers,omitempty"`
+	Cursor       triggerd.Cursor   `json:"cursor,omitempty"`
+	Hops         int               `json:"hops,omitempty"`
+	Seq          uint64            `json:"seq,omitempty"`
+	Target       string            `json:"target,omitempty"`
+}
+
+// whole reports whether the entry holds the turn whole.
+func (e *Entry) whole() bool {
+	return e.Event != nil || e.Parts[partMeta] != part{}
+}
+
+func metaOf(ev *triggerd.Event) *eventMeta {
+	return &eventMeta{
+		Subscription: ev.Subscription, Type: ev.Type, Time: ev.Time, Received: ev.Received, ContentType: ev.ContentType,
+		Headers: ev.Headers, Cursor: ev.Cursor, Hops: ev.Hops, Seq: ev.Seq, Target: ev.Target,
+	}
+}
+
+func (m *eventMeta) event(k triggerd.TurnKey, payload []byte) triggerd.Event {
+	return triggerd.Event{
+		Connection: k.Connection, ID: k.EventID, Subscription: m.Subscription, Type: m.Type, Time: m.Time, Received: m.Received,
+		ContentType: m.ContentType, Payload: payload, Headers: m.Headers, Cursor: m.Cursor, Hops: m.Hops, Seq: m.Seq, Target: m.Target,
+	}
+}
+
+// message encodes e for its subject. The error is [triggerd.ErrTooLarge] when its header does not fit. Parts that live in blobs are named in the header that the blob sweep reads.
+func (e *Entry) message(subject string) (*nats.Msg, error) {
+	m := nats.NewMsg(subject)
+	var blobs []string
+	for i := range e.Parts {
+		if e.Parts[i].Blob != "" {
+			blobs = append(blobs, e.Parts[i].Blob)
+		}
+		e.Parts[i].Len = len(e.body[i])
+		m.Data = append(m.Data, e.body[i]...)
+	}
+	var meta bytes.Buffer
+	enc := json.NewEncoder(&meta)
+	enc.SetEscapeHTML(false) // nobody shows this in a page, and it would make headers up to six times longer
+	if err := enc.Encode(e); err != nil {
+		return nil, fmt.Errorf("encode turn entry: %w", err)
+	}
+	if meta.Len() > headerMax {
+		return nil, fmt.Errorf("encode turn entry: a header of %d bytes: %w", meta.Len(), triggerd.ErrTooLarge)
+	}
+	m.Header.Set(headerTurn, strings.TrimSuffix(meta.String(), "\n"))
+	m.Header.Set(bus.HeaderWriter, e.Writer)
+	if len(blobs) > 0 {
+		m.Header.Set(bus.HeaderBlob, strings.Join(blobs, ","))
+	}
+	return m, nil
+}
+
+// decodeEntry reads an entry. data may be empty where only headers were asked for. It never panics, and accepts nothing that message
+// would not have written for this subject.
+func decodeEntry(subject string, h nats.Header, data []byte, seq uint64) (*Entry, error) {
+	e := &Entry{}
+	if err := json.Unmarshal([]byte(h.Get(headerTurn)), e); err != nil {
+		return nil, fmt.Errorf("decode turn entry %d: %w", seq, err)
+	}
+	e.Seq, e.Subject, e.Writer = seq, subject, h.Get(bus.HeaderWriter)
+	if e.OpenSeq == 0 {
+		e.OpenSeq = seq
+	}
+	if !e.State.valid() {
+		return nil, fmt.Errorf("decode turn entry %d: unknown state %q", seq, e.State)
+	}
+	if hash := e.Key.Hash(); !strings.HasSuffix(subject, "."+hash) {
+		return nil, fmt.Errorf("decode turn entry %d: it is of another turn, %s", seq, hash)
+	}
+	if len(data) == 0 {
+		return e, nil
+	}
+	for i, p := range e.Parts {
+		if p.Len < 0 || p.Len > len(data) {
+			return nil, fmt.Errorf("decode turn entry %d: part %d has %d bytes, %d are left", seq, i, p.Len, len(data))
+		}
+		e.body[i], data = data[:p.Len:p.Len], data[p.Len:]
+	}
+	if len(data) > 0 {
+		return nil, fmt.Errorf("decode turn entry %d: %d bytes belong to no part", seq, len(data))
+	}
+	if b := e.body[partMeta]; len(b) > 0 {
+		if err := json.Unmarshal(b, &e.Event); err != nil {
+			return nil, fmt.Errorf("decode turn entry %d: event: %w", seq, err)
+		}
+		e.body[partMeta] = nil
+	}
+	return e, nil
+}
+
+// encodeInput makes an input storable without losing its type; decodeInput is the inverse up to Go's number types.
+func encodeInput(v any, toJSON func(any) ([]byte, error)) ([]byte, string, error) {
+	switch v := v.(type) {
+	case string:
+		return []byte(v), "text", nil
+	case []byte:
+		return v, "bytes", nil
+	}
+	b, err := toJSON(v)
+	if err != nil {
+		return nil, "", fmt.Errorf("encode input: %w", err)
+	}
+	return b, "json", nil
+}
+
+func decodeInput(b []byte, kind string, fromJSON func([]byte) any) any {
+	switch kind {
+	case "text":
+		return string(b)
+	case "bytes":
+		return b
+	}
+	return fromJSON(b)
+}

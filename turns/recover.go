@@ -1,0 +1,337 @@
+package turns
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/bus"
+)
+
+// Recovered says what a start found.
+type Recovered struct {
+	Read       int // entries that were read
+	Unfinished int // turns that go on
+	CutShort   int // of them, attempts that were under way
+	Finals     int // ends that had to be told (again)
+}
+
+// history is what the ledger holds of one turn since the checkpoint.
+type history struct {
+	last    *Entry
+	entries int
+}
+
+// Recover rebuilds the queue from the ledger: call it once, before Run and before anything opens turns, and after [Engine.SetTriggers].
+// It blocks until what a crash left half done is settled: ends that were not told are told, attempts that were cut short follow
+// their trigger's on_crash, and leftovers beside a final entry are purged.
+func (e *Engine) Recover(ctx context.Context) (Recovered, error) {
+	cp, err := e.usableCheckpoint(ctx)
+	if err != nil {
+		return Recovered{}, err
+	}
+	r, found, err := e.readLedger(ctx, cp)
+	if err != nil {
+		return r, err
+	}
+	if err := e.loadPauses(ctx); err != nil {
+		return r, err
+	}
+	if e.opts.Bus.External() {
+		if err := e.claimAll(ctx, found); err != nil {
+			return r, err
+		}
+	}
+	unfinished, err := e.settleFinals(ctx, cp, found, &r)
+	if err != nil {
+		return r, err
+	}
+	if err := e.readmit(ctx, cp, unfinished, &r); err != nil {
+		return r, err
+	}
+	e.mu.Lock()
+	r.Unfinished = len(e.board.turns)
+	e.mu.Unlock()
+	// From here on an older owner's checkpoint is refused.
+	return r, e.saveCheckpoint(ctx)
+}
+
+// usableCheckpoint is the last checkpoint, or one that makes the start read everything when it cannot belong to this ledger.
+func (e *Engine) usableCheckpoint(ctx context.Context) (checkpoint, error) {
+	cp, err := e.loadCheckpoint(ctx)
+	if err != nil {
+		return cp, err
+	}
+	if cp.Epoch > e.opts.Epoch {
+		return cp, fmt.Errorf("read turns checkpoint of epoch %d: %w", cp.Epoch, triggerd.ErrFenced)
+	}
+	info, err := e.opts.Bus.Turns.Info(ctx)
+	if err != nil {
+		return cp, fmt.Errorf("read turns: %w: %w", triggerd.ErrUnavailable, err)
+	}
+	if end := info.State.LastSeq + 1; cp.Told > end {
+		// The server has lost the newest entries (a power loss without group sync), and gives their numbers to other entries.
+		e.log.Warn().Uint64("lost_from", end).Uint64("had", cp.Told-1).Msg("the newest turn entries are gone: reading all turns")
+		cp = checkpoint{Told: end}
+	}
+	return cp, nil
+}
+
+func (e *Engine) readLedger(ctx context.Context, cp checkpoint) (r Recovered, found map[string]*history, err error) {
+	found = map[string]*history{}
+	seen := cp.Told - min(1, cp.Told)
+	err = e.ledger.scan(ctx, bus.ScanOptions{From: cp.Floor}, func(en *Entry) {
+		h := en.Key.Hash()
+		if found[h] == nil {
+			found[h] = &history{}
+		}
+		found[h].last = en
+		found[h].entries++
+		r.Read++
+		seen = max(seen, en.Seq)
+	})
+	if err != nil {
+		return r, nil, fmt.Errorf("read turns: %w", err)
+	}
+	for _, hash := range cp.Older {
+		last, err := e.lastUntil(ctx, hash)
+		if err != nil {
+			return r, nil, fmt.Errorf("read turns: %w", err)
+		}
+		if last != nil {
+			last.body = [parts][]byte{}
+			found[hash] = &history{last: last, entries: 2} // there may be an earlier one
+			seen = max(seen, last.Seq)
+		}
+		r.Read++
+	}
+	e.mu.Lock()
+	e.low.seen = seen
+	e.mu.Unlock()
+	return r, found, nil
+}
+
+// settleFinals tells the ends that were not told, oldest first, and purges what a crash left beside them.
+// It returns the turns that go on, oldest first.
+func (e *Engine) settleFinals(ctx context.Context, cp checkpoint, found map[string]*history, r *Recovered) ([]*Entry, error) {
+	var open, ended []*Entry
+	for _, h := range found {
+		if !h.last.State.Final() {
+			open = append(open, h.last)
+			continue
+		}
+		if h.entries > 1 {
+			// A crash inside the rollup can leave older entries, which would outlive the final one (design §3).
+			if err := e.ledger.purgeTo(ctx, h.last.Subject); err != nil {
+				return nil, err
+			}
+		}
+		if h.last.Seq >= cp.Told {
+			ended = append(ended, h.last)
+		}
+	}
+	slices.SortFunc(ended, func(a, b *Entry) int { return cmp.Compare(a.Seq, b.Seq) })
+	for _, en := range ended {
+		if err := e.tell(ctx, infoOf(en)); err != nil {
+			return nil, err
+		}
+	}
+	r.Finals += len(ended)
+	slices.SortFunc(open, func(a, b *Entry) int { return cmp.Compare(a.OpenSeq, b.OpenSeq) })
+	return open, nil
+}
+
+// claimAll claims what is unfinished, several turns at a time.
+func (e *Engine) claimAll(ctx context.Context, found map[string]*history) error {
+	const workers = 64
+	work := make(chan *history)
+	loops := make([]func() error, workers)
+	for i := range loops {
+		loops[i] = func() error {
+			var errs error
+			for h := range work {
+				last, err := e.claim(ctx, h.last)
+				if err != nil {
+					errs = err
+					continue
+				}
+				h.last = last
+				h.entries++
+			}
+			return errs
+		}
+	}
+	go func() {
+		defer close(work)
+		for _, h := range found {
+			if !h.last.State.Final() {
+				work <- h
+			}
+		}
+	}()
+	return together(loops)
+}
+
+// claim writes an entry that makes a former owner's next write refused: on an external NATS it may still be alive. What that owner has written
+// meanwhile counts. It returns the turn's newest entry.
+func (e *Engine) claim(ctx context.Context, last *Entry) (*Entry, error) {
+	for {
+		t := turnOf(last)
+		en := &Entry{State: last.State, Claimed: true, Cause: last.Cause, NotBefore: last.NotBefore, Process: last.Process, OnCrash: last.OnCrash}
+		e.stamp(t, en)
+		seq, err := e.ledger.write(ctx, t.subject, t.lastSeq, en)
+		if err == nil {
+			en.Seq, en.Subject = seq, t.subject
+			return en, nil
+		}
+		if !errors.Is(err, triggerd.ErrFenced) {
+			return nil, err
+		}
+		now, err := e.lastUntil(ctx, t.hash)
+		switch {
+		case err != nil:
+			return nil, err
+		case now == nil || now.Epoch > e.opts.Epoch:
+			return nil, fmt.Errorf("claim turn %s: %w", t.key, triggerd.ErrFenced)
+		case now.State.Final():
+			return now, nil
+		}
+		last = now
+	}
+}
+
+// readmit puts unfinished turns back on the board. Attempts that were cut short follow their trigger's on_crash.
+func (e *Engine) readmit(ctx context.Context, cp checkpoint, open []*Entry, r *Recovered) error {
+	var over []func() error // what needs the end of an earlier attempt's process
+	for _, last := range open {
+		t := turnOf(last)
+		e.mu.Lock()
+		spec := e.board.queue(t.key.Trigger).spec
+		e.mu.Unlock()
+		longest := LongestFloor
+		if spec != nil {
+			longest = max(longest, spec.Retry.Max)
+		}
+		t.wake = backoffLeft(t.wake, time.Now(), longest)
+		switch {
+		case last.State == Parked && last.Seq >= cp.Told:
+			r.Finals++
+			if err := e.tell(ctx, infoOf(last)); err != nil {
+				return err
+			}
+		case cp.Floor == 0 && last.State != Parked && time.Since(last.Time) > e.opts.Retention:
+			// Without a checkpoint this may be what a crash left beside a final entry that has expired since: it must not run again (design §3).
+			over = append(over, e.park(ctx, t, "nothing happened to it for longer than finished turns are kept: whether it ended is unknown"))
+			continue
+		case last.State != Running:
+		case spec != nil && spec.OnCrash == OnCrashPark || spec == nil && last.OnCrash == OnCrashPark:
+			r.CutShort++
+			over = append(over, e.park(ctx, t, "the daemon died during the attempt: outcome unknown"))
+			continue
+		case spec != nil && t.attempt >= spec.Retry.Attempts:
+			r.CutShort++
+			over = append(over, e.giveUp(ctx, t, fmt.Sprintf("the daemon died during attempt %d of %d: no attempt left", t.attempt, spec.Retry.Attempts)))
+			continue
+		default:
+			r.CutShort++
+			t.state = Queued
+		}
+		e.mu.Lock()
+		e.putLocked(t)
+		e.mu.Unlock()
+	}
+	return together(over)
+}
+
+// together runs fs at the same time, because each may wait for a process to end.
+func together(fs []func() error) error {
+	errs := make([]error, len(fs))
+	var wg sync.WaitGroup
+	for i, f := range fs {
+		wg.Go(func() { errs[i] = f() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// park leaves the turn to an operator. Its process is gone when that is said.
+func (e *Engine) park(ctx context.Context, t *turn, cause string) func() error {
+	return func() error {
+		if err := e.goneUntil(ctx, t); err != nil {
+			return err
+		}
+		t.state = Parked
+		en := &Entry{State: Parked, Cause: cause}
+		if err := e.record(ctx, t, en); err != nil {
+			return err
+		}
+		if err := e.tell(ctx, infoOf(en)); err != nil {
+			return err
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.putLocked(t)
+		return nil
+	}
+}
+
+func (e *Engine) giveUp(ctx context.Context, t *turn, cause string) func() error {
+	return func() error {
+		if err := e.goneUntil(ctx, t); err != nil {
+			return err
+		}
+		w, err := e.whole(ctx, t)
+		if errors.Is(err, triggerd.ErrUnavailable) {
+			return fmt.Errorf("read turn %s: %w", t.key, err)
+		}
+		en := &Entry{State: Dead, Cause: cause}
+		if err := e.fillUntil(ctx, en, w); err != nil {
+			return err
+		}
+		if err := e.record(ctx, t, en); err != nil {
+			return err
+		}
+		e.stats.final(Dead)
+		return e.tell(ctx, infoOf(en))
+	}
+}
+
+// goneUntil is Options.WaitGone for a start.
+func (e *Engine) goneUntil(ctx context.Context, t *turn) error {
+	if t.process == nil {
+		return nil
+	}
+	if err := e.opts.WaitGone(ctx, *t.process); err != nil {
+		return fmt.Errorf("turn %s: %w", t.key, err)
+	}
+	t.process = nil
+	return nil
+}
+
+// turnOf rebuilds what is kept in memory from a turn's newest entry.
+func turnOf(en *Entry) *turn {
+	t := &turn{
+		key: en.Key, hash: en.Key.Hash(), subject: en.Subject, thread: en.Thread, lane: en.Lane, opened: en.Opened, hops: en.Hops,
+		openSeq: en.OpenSeq, lastSeq: en.Seq, state: en.State, attempt: en.Attempt, process: en.Process,
+	}
+	if en.FirstTry != nil {
+		t.firstTry = *en.FirstTry
+	}
+	if en.NotBefore != nil && (en.State == Failed || en.State == Held) {
+		t.wake = *en.NotBefore
+	}
+	return t
+}
+
+// backoffLeft bounds a wait that was computed before a restart: a wall clock that was set back must not stretch it.
+func backoffLeft(wake, now time.Time, longest time.Duration) time.Time {
+	if latest := now.Add(longest); wake.After(latest) {
+		return latest
+	}
+	return wake
+}
