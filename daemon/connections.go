@@ -1,0 +1,286 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/bus"
+	"github.com/triggerd/triggerd/configs"
+	"github.com/triggerd/triggerd/cron"
+	"github.com/triggerd/triggerd/cursor"
+	"github.com/triggerd/triggerd/expr"
+	"github.com/triggerd/triggerd/inbox"
+	"github.com/triggerd/triggerd/sources"
+	"github.com/triggerd/triggerd/sources/files"
+	"github.com/triggerd/triggerd/sources/natspush"
+	"github.com/triggerd/triggerd/sources/webhook"
+)
+
+// connection is a running connection: its inbox, and its source where it has one of its own.
+type connection struct {
+	key    string
+	cfg    configs.Connection // zero for the reserved ones
+	status *sources.Status
+	inbox  *inbox.Consumer
+	hook   *webhook.Handler // webhooks
+
+	stopInbox  context.CancelFunc
+	stopSource context.CancelFunc // nil = no source runs
+	sourceDone chan struct{}
+	inboxDone  chan struct{}
+}
+
+// apply makes p live after old (nil at start): versions first, then inboxes and sources of what is new or changed; what is unchanged keeps running.
+func (d *Daemon) apply(ctx context.Context, old, p *plan) error {
+	keys := []string{manualConnection}
+	for key := range p.nameOf {
+		if key != manualConnection && (key != ownConnection || len(p.defs[ownConnection]) > 0 || d.connection(ownConnection) != nil) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		if old != nil && old.version[key] == p.version[key] && d.connection(key) != nil {
+			continue
+		}
+		if err := d.setVersion(ctx, key, p); err != nil {
+			return fmt.Errorf("connection %s: %w", d.connectionName(key), err)
+		}
+	}
+	d.stopRemoved(keys)
+	for _, key := range keys {
+		if err := d.startConnection(ctx, key, p); err != nil {
+			return fmt.Errorf("connection %s: %w", p.nameOf[key], err)
+		}
+	}
+	d.routeHooks(p)
+	return d.engine.ReleaseHeld(ctx)
+}
+
+func (d *Daemon) connection(key string) *connection {
+	d.connMu.Lock()
+	defer d.connMu.Unlock()
+	return d.conns[key]
+}
+
+// startConnection starts the inbox of a connection once, and its source again when its configuration has changed.
+func (d *Daemon) startConnection(ctx context.Context, key string, p *plan) error {
+	cfg := p.config.Connections[p.nameOf[key]]
+	c := d.connection(key)
+	if c != nil && reflect.DeepEqual(c.cfg, cfg) {
+		return nil
+	}
+	if c == nil {
+		c = &connection{key: key, status: new(sources.Status)}
+		d.startInbox(c)
+		d.connMu.Lock()
+		d.conns[key] = c
+		d.connMu.Unlock()
+	}
+	c.stopTheSource()
+	c.cfg, c.hook = cfg, nil
+	return d.startSource(ctx, c, p.nameOf[key])
+}
+
+func (d *Daemon) startInbox(c *connection) {
+	ctx, cancel := context.WithCancel(context.Background())
+	c.stopInbox, c.inboxDone = cancel, make(chan struct{})
+	c.inbox = &inbox.Consumer{
+		Bus: d.bus, Connection: c.key, Epoch: strconv.FormatUint(d.lease.epoch, 10), Opener: d.engine, Log: d.log,
+		Decider: func(seq uint64) (inbox.Decider, error) {
+			set, version, err := d.setFor(ctx, c.key, seq)
+			return decider{d, set, version}, err
+		},
+	}
+	go func() {
+		defer close(c.inboxDone)
+		d.fail(c.inbox.Run(ctx))
+	}()
+}
+
+// startSource starts what produces the connection's events.
+func (d *Daemon) startSource(ctx context.Context, c *connection, name string) error {
+	open := &emitter{d: d, key: c.key}
+	switch {
+	case c.cfg.Webhook != nil:
+		hook, err := d.webhook(name, c, sources.Observe(open, c.status))
+		if err != nil {
+			return err
+		}
+		c.hook = hook
+		c.status.Running()
+	case c.cfg.Push != nil:
+		if _, err := d.bus.EnsurePush(ctx, c.key, int64(c.cfg.Push.MaxBytes)); err != nil {
+			return err
+		}
+		if err := d.bus.EnsureApp(c.key); err != nil {
+			return err
+		}
+		src := natspush.New(natspush.Options{
+			JS: d.bus.JS, NC: d.bus.NC, Stream: d.bus.Names.Push(c.key), Durable: "push",
+			Prefix: d.bus.Names.Prefix + ".push." + c.key + ".", SubmitPrefix: d.bus.Names.Prefix + ".submit." + c.key + ".",
+		})
+		d.supervise(c, name, src, func(context.Context) (*emitter, error) { return open, nil })
+	case c.cfg.Cron != nil:
+		src, err := cronSource(c.cfg.Cron)
+		if err != nil {
+			return err
+		}
+		d.supervise(c, name, src, d.owned(c.key))
+	case c.cfg.Files != nil:
+		f := c.cfg.Files
+		src, err := files.New(files.Options{Paths: f.Paths, Exclude: f.Exclude, Settle: time.Duration(f.Settle), MaxRead: int64(f.MaxRead)})
+		if err != nil {
+			return err
+		}
+		d.supervise(c, name, src, d.owned(c.key))
+	}
+	return nil
+}
+
+func cronSource(c *configs.Cron) (sources.Source, error) {
+	loc, err := time.LoadLocation(c.Timezone)
+	if err != nil {
+		return nil, fmt.Errorf("load time zone: %w", err)
+	}
+	s, err := cron.Parse(c.Schedule, loc)
+	if err != nil {
+		return nil, fmt.Errorf("parse schedule: %w", err)
+	}
+	return &cron.Source{Schedule: s, CatchUp: cron.CatchUp(c.CatchUp)}, nil
+}
+
+// owned makes emitters that own their connection: each start of the source writes the fence anew, so a start that is left over cannot append.
+func (d *Daemon) owned(key string) func(context.Context) (*emitter, error) {
+	return func(ctx context.Context) (*emitter, error) {
+		fence, err := cursor.Acquire(ctx, d.bus, key, cursor.Owner{Daemon: d.id, Epoch: d.lease.epoch, Since: time.Now().UTC()})
+		if err != nil {
+			return nil, err
+		}
+		return &emitter{d: d, key: key, fence: fence}, nil
+	}
+}
+
+func (d *Daemon) supervise(c *connection, name string, src sources.Source, fresh func(context.Context) (*emitter, error)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	c.stopSource, c.sourceDone = cancel, make(chan struct{})
+	log := d.log.With().Str("connection", name).Logger()
+	go func() {
+		defer close(c.sourceDone)
+		err := sources.Supervise(ctx, src, func(ctx context.Context) (sources.Runtime, error) {
+			e, err := fresh(ctx)
+			if err != nil {
+				return sources.Runtime{}, err
+			}
+			if e.fence != (bus.Fence{}) {
+				if e.start, err = cursor.Load(ctx, d.bus, c.key, triggerd.DefaultSubscription); err != nil {
+					return sources.Runtime{}, err
+				}
+			}
+			return sources.Runtime{Connection: name, Cursor: e.start, Emit: e, Log: log}, nil
+		}, sources.BackoffOptions{Status: c.status, Log: log})
+		if errors.Is(err, triggerd.ErrFenced) {
+			d.fail(fmt.Errorf("connection %s: %w", name, err))
+		}
+	}()
+}
+
+func (d *Daemon) webhook(name string, c *connection, emit sources.Emitter) (*webhook.Handler, error) {
+	w := c.cfg.Webhook
+	o := webhook.Options{Connection: name, Scheme: w.Verify.Scheme, MaxBody: int64(w.MaxBody), Emit: emit, Log: d.log, Status: c.status}
+	if len(w.Verify.Secrets) > 0 {
+		o.Secrets = func() ([]string, error) {
+			var values []string
+			for _, s := range w.Verify.Secrets {
+				v, err := d.secrets.Load().Get(s)
+				if err != nil {
+					return nil, err
+				}
+				values = append(values, v)
+			}
+			return values, nil
+		}
+	}
+	for _, e := range []struct {
+		src string
+		to  **expr.Program
+	}{{w.ID, &o.ID}, {w.Type, &o.Type}} {
+		if e.src == "" {
+			continue
+		}
+		p, err := expr.CompileKey(e.src, expr.Request)
+		if err != nil {
+			return nil, err
+		}
+		*e.to = p
+	}
+	return webhook.New(o)
+}
+
+// routeHooks publishes the routes in one step: a request finds the old handler or the new one, never none.
+func (d *Daemon) routeHooks(p *plan) {
+	routes := map[string]*webhook.Handler{}
+	d.connMu.Lock()
+	for key, c := range d.conns {
+		if c.hook != nil {
+			routes[p.nameOf[key]] = c.hook
+		}
+	}
+	d.connMu.Unlock()
+	d.hooks.Set(routes)
+}
+
+func (c *connection) stopTheSource() {
+	if c.stopSource != nil {
+		c.stopSource()
+		<-c.sourceDone
+		c.stopSource = nil
+	}
+}
+
+func (c *connection) stop() {
+	c.stopTheSource()
+	c.stopInbox()
+	<-c.inboxDone
+}
+
+// stopRemoved stops the connections that are configured no more. Their position stays, for when they come back.
+func (d *Daemon) stopRemoved(keep []string) {
+	d.connMu.Lock()
+	var gone []*connection
+	for key, c := range d.conns {
+		if !slices.Contains(keep, key) {
+			gone = append(gone, c)
+			delete(d.conns, key)
+		}
+	}
+	d.connMu.Unlock()
+	stopAll(gone)
+}
+
+// stopConnections ends all intake: sources first, so that nothing new comes, then inboxes.
+func (d *Daemon) stopConnections() {
+	d.connMu.Lock()
+	all := make([]*connection, 0, len(d.conns))
+	for _, c := range d.conns {
+		all = append(all, c)
+	}
+	clear(d.conns)
+	d.connMu.Unlock()
+	stopAll(all)
+}
+
+func stopAll(cs []*connection) {
+	var wg sync.WaitGroup
+	for _, c := range cs {
+		wg.Go(c.stop)
+	}
+	wg.Wait()
+}

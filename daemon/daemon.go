@@ -1,0 +1,263 @@
+// Package daemon wires the rest together: configuration, bus, sources, inbox, triggers, turns and the admin API. It is the only package
+// that knows them all.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/rs/zerolog"
+
+	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/bus"
+	"github.com/triggerd/triggerd/configs"
+	"github.com/triggerd/triggerd/inbox"
+	"github.com/triggerd/triggerd/sources/webhook"
+	"github.com/triggerd/triggerd/turns"
+)
+
+// Options configure a [Daemon].
+type Options struct {
+	Config  configs.Options // where the configuration is; read again at each reload
+	Log     zerolog.Logger
+	LogTo   io.Writer // where Log writes, so that secrets can be taken out on the way; nil = Log as it is
+	Version string    // of this build
+}
+
+// Daemon is one running triggerd. Use [New], then [Daemon.Run].
+type Daemon struct {
+	opts    Options
+	log     zerolog.Logger
+	id      string
+	secrets atomic.Pointer[configs.Secrets]
+	former  formerSecrets // values of secrets that a reload replaced
+	redact  *configs.Redactor
+	metrics *metrics
+	flusher flusher
+
+	// Set by Run before anything else runs, not changed afterwards.
+	bus      *bus.Bus
+	lease    *lease
+	engine   *turns.Engine
+	appender *inbox.Appender
+	hooks    *webhook.Router
+	fatal    chan error
+
+	reloading sync.Mutex // one reload at a time; also held while starting and stopping
+	plan      atomic.Pointer[plan]
+	refused   atomic.Pointer[string] // why the last reload was refused; nil = it was not
+	ready     atomic.Bool
+
+	versions versions
+
+	connMu sync.Mutex
+	conns  map[string]*connection // by key
+}
+
+// New reads and checks the configuration; nothing is opened or listened on before [Daemon.Run].
+// An invalid configuration is a *[configs.Errors] with all its problems.
+func New(o Options) (*Daemon, error) {
+	d := &Daemon{
+		opts: o, id: ulid.Make().String(), metrics: newMetrics(), fatal: make(chan error, 1),
+		conns: map[string]*connection{}, hooks: webhook.NewRouter(),
+	}
+	d.redact = configs.NewRedactor(d.secretValues)
+	d.log = o.Log
+	if o.LogTo != nil {
+		d.log = o.Log.Output(redacting{d.redact, o.LogTo})
+	}
+	cfg, err := configs.Load(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	d.secrets.Store(configs.NewSecrets(cfg.Secrets))
+	p, err := d.build(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d.plan.Store(p)
+	return d, nil
+}
+
+// redacting takes secrets out of each log line.
+type redacting struct {
+	r  *configs.Redactor
+	to io.Writer
+}
+
+func (w redacting) Write(p []byte) (int, error) {
+	if _, err := w.to.Write(w.r.Bytes(append([]byte(nil), p...))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Run opens the store, goes on with what an earlier run left, and serves until ctx ends or the daemon cannot go on; then it drains and closes.
+// It blocks. A nil error means that ctx ended and everything was put away.
+//
+// It is one straight function on purpose: each step's teardown is registered right after the step, and runs in reverse order.
+func (d *Daemon) Run(ctx context.Context) (err error) {
+	began := time.Now()
+	cfg := d.plan.Load().config
+	var undo teardown
+	defer func() { err = errors.Join(err, undo.run(d.log)) }()
+
+	d.reloading.Lock()
+	unlock := sync.OnceFunc(d.reloading.Unlock)
+	defer unlock()
+	if d.bus, err = bus.Open(ctx, d.busOptions(cfg)); err != nil {
+		return err
+	}
+	undo.add("store", func() error { d.bus.Close(); return nil })
+
+	if d.lease, err = acquireLease(ctx, d.bus, d.id, d.log); err != nil {
+		return err
+	}
+	// The lease is kept until the last turn is drained: another daemon must not begin before that.
+	var loops sync.WaitGroup
+	keep, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
+	undo.add("lease", func() error { stopKeeping(); loops.Wait(); return d.lease.release() })
+	loops.Go(func() { d.fail(d.lease.keep(keep)) })
+	d.appender = inbox.NewAppender(d.bus)
+	d.engine = turns.New(d.engineOptions(cfg))
+	d.engine.SetTriggers(d.plan.Load().specs)
+	found, err := d.engine.Recover(ctx)
+	if err != nil {
+		return fmt.Errorf("recover turns: %w", err)
+	}
+
+	// Intake ends first, then running turns are drained, then the rest is closed.
+	intake, stopIntake := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopIntake()
+	undo.add("turns", func() error {
+		drain, cancel := context.WithTimeout(context.Background(), time.Duration(cfg.Server.DrainTimeout))
+		defer cancel()
+		d.engine.Drain(drain)
+		return nil
+	})
+	undo.add("intake", func() error { stopIntake(); return nil })
+	loops.Go(func() { d.fail(d.engine.Run(intake)) })
+	loops.Go(func() { d.housekeep(intake) })
+
+	if err := d.apply(ctx, nil, d.plan.Load()); err != nil {
+		return err
+	}
+	undo.add("connections", func() error { d.stopConnections(); return nil })
+	stopHTTP, err := d.listen(cfg)
+	if err != nil {
+		return err
+	}
+	undo.add("listeners", stopHTTP)
+	loops.Go(func() { d.watchConfig(intake) })
+	unlock()
+	d.ready.Store(true)
+	undo.add("readiness", func() error { d.ready.Store(false); return nil })
+	d.announce(ctx, "daemon.started", d.id, nil, startedPayload{Daemon: d.id, Version: d.opts.Version}, 0)
+	d.log.Info().Str("version", d.opts.Version).Str("public", cfg.Server.Listen).Int("connections", len(cfg.Connections)).
+		Int("triggers", len(cfg.Triggers)).Int("unfinished_turns", found.Unfinished).Int("cut_short", found.CutShort).
+		Dur("took", time.Since(began)).Msg("triggerd is ready")
+
+	select {
+	case <-ctx.Done():
+		d.log.Info().Msg("stopping: no new events, running turns may end")
+		return nil
+	case err := <-d.fatal:
+		return err
+	}
+}
+
+// fail ends Run when a loop cannot go on. Only the first reason counts.
+func (d *Daemon) fail(err error) {
+	if err == nil {
+		return
+	}
+	select {
+	case d.fatal <- err:
+	default:
+	}
+}
+
+func (d *Daemon) busOptions(cfg *configs.Config) bus.Options {
+	o := bus.Options{Prefix: cfg.NATS.Prefix, Replicas: cfg.NATS.Replicas, Domain: cfg.NATS.Domain, Log: d.log}
+	if len(cfg.NATS.URL) == 0 {
+		e := cfg.NATS.Embedded
+		o.Embedded = &bus.EmbeddedOptions{
+			Store: e.Store, Sync: e.Sync, SyncInterval: time.Duration(e.SyncInterval), Listen: e.Listen,
+			MaxStore: int64(e.MaxStore), MaxPayload: int64(e.MaxPayload), Reserve: int64(e.Reserve),
+		}
+		if e.Sync == configs.SyncInterval {
+			d.log.Warn().Dur("sync_interval", time.Duration(e.SyncInterval)).
+				Msg("nats.embedded.sync is interval: a power loss may lose what was accepted since the last sync; a crash of the daemon loses nothing")
+		}
+		return o
+	}
+	x := &bus.ExternalOptions{URLs: cfg.NATS.URL, Creds: cfg.NATS.Creds, NKey: cfg.NATS.NKey, CA: cfg.NATS.TLS.CA, Cert: cfg.NATS.TLS.Cert, Key: cfg.NATS.TLS.Key}
+	if cfg.NATS.Token != "" {
+		token, err := d.secrets.Load().Expand(cfg.NATS.Token)
+		if err != nil {
+			d.log.Error().Err(err).Msg("read nats.token")
+		}
+		x.Token = token
+	}
+	o.External = x
+	return o
+}
+
+// teardown closes what was opened, in reverse order.
+type teardown struct {
+	steps []struct {
+		name string
+		f    func() error
+	}
+}
+
+func (t *teardown) add(name string, f func() error) {
+	t.steps = append(t.steps, struct {
+		name string
+		f    func() error
+	}{name, f})
+}
+
+func (t *teardown) run(log zerolog.Logger) error {
+	var errs []error
+	for i := len(t.steps) - 1; i >= 0; i-- {
+		began := time.Now()
+		if err := t.steps[i].f(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, fmt.Errorf("close %s: %w", t.steps[i].name, err))
+		}
+		if took := time.Since(began); took > time.Second {
+			log.Debug().Str("step", t.steps[i].name).Dur("took", took).Msg("slow to close")
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// supervisor is what exec actions start to watch over their command: this very binary, even if its file was replaced meanwhile.
+func supervisor() []string {
+	if exe, err := os.Readlink("/proc/self/exe"); err == nil && exe != "" {
+		return []string{"/proc/self/exe"}
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return []string{os.Args[0]}
+	}
+	return []string{exe}
+}
+
+// connectionName is a connection's present name, or the key when it is configured no more.
+func (d *Daemon) connectionName(key string) string {
+	if name, ok := d.plan.Load().nameOf[key]; ok {
+		return name
+	}
+	return key
+}
+
+var errNotReady = fmt.Errorf("%w: the daemon is starting", triggerd.ErrUnavailable)

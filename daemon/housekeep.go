@@ -1,0 +1,82 @@
+package daemon
+
+import (
+	"context"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/bus"
+	"github.com/triggerd/triggerd/cursor"
+	"github.com/triggerd/triggerd/inbox"
+)
+
+const (
+	pruneEvery = time.Minute
+	sweepEvery = time.Hour
+)
+
+// housekeep bounds history (P26) until ctx ends: handled events go by age and budget, blobs that nothing names go after a day.
+func (d *Daemon) housekeep(ctx context.Context) {
+	h := d.plan.Load().config.History
+	p := &inbox.Pruner{Bus: d.bus, MaxAge: time.Duration(h.Events), MaxBytes: int64(h.EventsSize), Commit: d.keepPosition}
+	// A short retention is kept to its word; the usual one needs no pass more often than once a minute.
+	every := min(pruneEvery, max(time.Duration(h.Events)/4, 250*time.Millisecond))
+	prune, sweep := time.NewTicker(every), time.NewTicker(sweepEvery)
+	defer prune.Stop()
+	defer sweep.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-prune.C:
+			floors, err := d.floors(ctx)
+			if err == nil {
+				_, err = p.RunOnce(ctx, now, floors)
+			}
+			if err != nil && ctx.Err() == nil {
+				d.log.Warn().Err(err).Msg("pruning events failed; trying again later")
+			}
+		case <-sweep.C:
+			res, err := d.bus.SweepBlobs(ctx, bus.BlobGrace)
+			if err != nil && ctx.Err() == nil {
+				d.log.Warn().Err(err).Msg("sweeping blobs failed; trying again later")
+			}
+			if res.Deleted > 0 {
+				d.log.Debug().Int("deleted", res.Deleted).Int("blobs", res.Blobs).Msg("swept blobs")
+			}
+		}
+	}
+}
+
+// floors is up to where each connection's events are handled. A connection that was removed does not hold anything back.
+func (d *Daemon) floors(ctx context.Context) (map[string]uint64, error) {
+	out := map[string]uint64{}
+	keys, err := d.bus.Control.ListKeysFiltered(ctx, "version.*")
+	if err != nil {
+		return nil, err
+	}
+	for key := range keys.Keys() {
+		out[strings.TrimPrefix(key, "version.")] = math.MaxUint64
+	}
+	d.connMu.Lock()
+	defer d.connMu.Unlock()
+	for key, c := range d.conns {
+		out[key] = c.inbox.Handled()
+	}
+	return out, nil
+}
+
+// keepPosition writes a position as a cursor message on behalf of the connection's source.
+func (d *Daemon) keepPosition(ctx context.Context, key, subscription string, c triggerd.Cursor) error {
+	owner, err := d.bus.Last(ctx, d.bus.Events, d.bus.Names.Owner(key))
+	if err != nil {
+		return err
+	}
+	var fence bus.Fence
+	if owner != nil {
+		fence = bus.Fence{Subject: d.bus.Names.Owner(key), Seq: owner.Sequence}
+	}
+	return cursor.Commit(ctx, d.bus, key, subscription, c, fence)
+}
