@@ -79,14 +79,14 @@ func (w *effects) action(life int) *auto {
 // P3 and P6: killed again and again under load, with what was not acknowledged opened again, each event has one finished turn,
 // each lane keeps its order, and nothing runs again after its end was recorded.
 func TestCrashesUnderLoad(t *testing.T) {
-	const lanes, perLane, crashes = 20, 40, 6
+	const lanes, perLane, crashes = 20, 25, 5
 	w := &effects{last: map[string]int{}, times: map[string]int{}, finished: map[string]bool{}}
-	r := &rig{T: t, store: t.TempDir(), specs: map[string]*Spec{"a": trigger("a", nil)}}
+	r := &rig{T: t, store: t.TempDir()}
 	next := 1 // the inbox's position: what was acknowledged
 	for life := range crashes + 1 {
 		last := life == crashes
 		id := w.begin(lanes * perLane / (crashes + 2))
-		r.specs["a"].Action = w.action(id)
+		r.specs = map[string]*Spec{"a": trigger("a", w.action(id))} // the last life's goroutines still hold theirs
 		r.start()
 		l := r.life
 		ctx, kill := context.WithCancel(t.Context())

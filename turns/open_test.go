@@ -117,7 +117,7 @@ func TestActionSeesTheTurn(t *testing.T) {
 func TestLargeTurns(t *testing.T) {
 	act := newManual()
 	r := setup(t, trigger("a", act))
-	big := bytes.Repeat([]byte("0123456789abcdef"), 200_000/2) // 1.6 MB
+	big := bytes.Repeat([]byte("0123456789abcdef"), 50_000) // 800 KB
 	o := ask("a", "1", "")
 	o.Event.Payload, o.Input, o.HasInput = big, string(big[1:]), true
 	r.openTurns(o)
@@ -176,7 +176,7 @@ func TestOpenWhatCannotBeStored(t *testing.T) {
 
 // The server takes 64 KiB of headers in a message; an event's own may be longer in JSON, and come back all the same.
 func TestLongHeaders(t *testing.T) {
-	for name, size := range map[string]int{"in the body": 100 << 10, "in a blob": 500 << 10} {
+	for name, size := range map[string]int{"in the body": 30 << 10, "in a blob": 260 << 10} {
 		t.Run(name, func(t *testing.T) {
 			act := newManual()
 			r := setup(t, trigger("a", act))
