@@ -85,7 +85,7 @@ func compare(ctx context.Context, s settings, raw, ours string) error {
 	if err != nil {
 		return fmt.Errorf("triggerd: %w", err)
 	}
-	fmt.Printf("%-34s %9s %12s %12s %14s %14s\n", "", "events/s", "answer p50", "answer p99", "to end p50", "to end p99")
+	fmt.Printf("%-34s %9s %10s %12s %12s %14s %14s\n", "", "events/s", "CPU each", "answer p50", "answer p99", "to end p50", "to end p99")
 	r.print("raw JetStream, sync " + raw)
 	t.print("triggerd, sync " + ours)
 	fmt.Printf("ratio %.2f\n\n", t.rate/r.rate)
@@ -95,12 +95,13 @@ func compare(ctx context.Context, s settings, raw, ours string) error {
 // result is what one run measured: the rate up to the last event's end, and the times from the start of a request to its answer and to the event's end.
 type result struct {
 	rate                 float64
+	cpu                  time.Duration // of the server process, for each event
 	ack50, ack99         time.Duration
 	handled50, handled99 time.Duration
 }
 
 func (r result) print(name string) {
-	fmt.Printf("%-34s %9.0f %12s %12s %14s %14s\n", name, r.rate, short(r.ack50), short(r.ack99), short(r.handled50), short(r.handled99))
+	fmt.Printf("%-34s %9.0f %10s %12s %12s %14s %14s\n", name, r.rate, r.cpu.Round(time.Microsecond), short(r.ack50), short(r.ack99), short(r.handled50), short(r.handled99))
 }
 
 func short(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }

@@ -170,8 +170,12 @@ func runRaw(ctx context.Context, s settings, sync string) (result, error) {
 		}
 	}
 	took := time.Since(began)
+	cpu, err := cpuTime(cmd.Process.Pid)
+	if err != nil {
+		return result{}, err
+	}
 	return result{
-		rate: float64(s.events) / took.Seconds(), ack50: quantile(acks, .5), ack99: quantile(acks, .99), handled50: st.P50, handled99: st.P99,
+		cpu: cpu / time.Duration(s.events), rate: float64(s.events) / took.Seconds(), ack50: quantile(acks, .5), ack99: quantile(acks, .99), handled50: st.P50, handled99: st.P99,
 	}, nil
 }
 

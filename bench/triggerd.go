@@ -174,6 +174,10 @@ func runTriggerd(ctx context.Context, s settings, sync string) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
+	cpu, err := cpuTime(d.cmd.Process.Pid)
+	if err != nil {
+		return result{}, err
+	}
 	client, err := console.Dial("unix:" + d.socket)
 	if err != nil {
 		return result{}, err
@@ -193,7 +197,7 @@ func runTriggerd(ctx context.Context, s settings, sync string) (result, error) {
 		return result{}, fmt.Errorf("%d of %d events have a done turn", len(ends), s.events)
 	}
 	return result{
-		rate: float64(s.events) / took.Seconds(), ack50: quantile(acks, .5), ack99: quantile(acks, .99),
+		cpu: cpu / time.Duration(s.events), rate: float64(s.events) / took.Seconds(), ack50: quantile(acks, .5), ack99: quantile(acks, .99),
 		handled50: quantile(ends, .5), handled99: quantile(ends, .99),
 	}, nil
 }

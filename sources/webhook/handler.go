@@ -35,7 +35,8 @@ const (
 )
 
 // emitTimeout bounds the wait for the store: senders give up after a few seconds, and then nobody hears that they should retry.
-const emitTimeout = 2 * time.Second
+// It leaves time for the answer itself, which is promised within 2 s.
+const emitTimeout = 1750 * time.Millisecond
 
 // Options configure one webhook.
 type Options struct {

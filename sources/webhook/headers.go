@@ -7,12 +7,13 @@ import (
 	"github.com/triggerd/triggerd/sources"
 )
 
-// dropped are headers that no event keeps: credentials, and what concerns one connection only (RFC 9110, 7.6.1).
+// dropped are headers that no event keeps: credentials, what concerns one connection only (RFC 9110, 7.6.1), and what the transfer needed.
 // Names are in the form in which net/http keeps them.
 var dropped = map[string]bool{
 	"Authorization": true, "Cookie": true, "Proxy-Authorization": true,
 	"Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true, "Proxy-Connection": true,
 	"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
+	"Content-Length": true, "Accept-Encoding": true,
 }
 
 // keptHeaders are the headers that an event shows, as [sources.KeepHeaders] has them. The usual request takes a shorter way to the same result.
