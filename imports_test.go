@@ -55,7 +55,7 @@ func TestImportRules(t *testing.T) {
 }
 
 func TestEveryPackageHasAnImportRule(t *testing.T) {
-	top := []string{"daemon", "cmd/triggerd", "integration", "bench", "bus/bustest", "console/consoletest"}
+	top := []string{"daemon", "cmd/triggerd", "integration", "bench", "bus/bustest", "bus/bustest/disk", "console/consoletest"}
 	out, err := exec.Command("go", "list", "./...").CombinedOutput()
 	if err != nil {
 		t.Fatalf("go list: %v\n%s", err, out)

@@ -56,7 +56,7 @@ type EventDetail struct {
 	Headers     map[string]string `json:"headers,omitempty"`
 	Cursor      *string           `json:"cursor,omitempty"`
 	Hops        int               `json:"hops,omitempty"`
-	Payload     json.RawMessage   `json:"payload,omitempty"` // a JSON body, as it was received
+	Payload     json.RawMessage   `json:"payload,omitempty"` // a JSON body as it was received, but for the white space between its tokens
 	Text        *string           `json:"text,omitempty"`
 	Base64      []byte            `json:"base64,omitempty"`
 	Turns       []TurnInfo        `json:"turns"` // the turns it opened

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/triggerd/triggerd"
@@ -16,7 +17,9 @@ type emitter struct {
 	d     *Daemon
 	key   string // the connection's first name
 	fence bus.Fence
-	start triggerd.Cursor // position when the source started, for pages
+
+	mu    sync.Mutex
+	start triggerd.Cursor // the last stored position: what the events of a page carry until its last one
 }
 
 var _ sources.Emitter = (*emitter)(nil)
@@ -31,7 +34,26 @@ func (e *emitter) Emit(ctx context.Context, ev triggerd.Event) (triggerd.Receipt
 		// The position was in the event that was not stored.
 		err = cursor.Commit(ctx, e.d.bus, e.key, triggerd.DefaultSubscription, ev.Cursor, e.fence)
 	}
+	if err == nil {
+		e.moved(ev.Cursor)
+	}
 	return r, err
+}
+
+// moved notes a stored position; nil is none.
+func (e *emitter) moved(c triggerd.Cursor) {
+	if c == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.start = c
+}
+
+func (e *emitter) position() triggerd.Cursor {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.start
 }
 
 // EmitPage implements [sources.Emitter].
@@ -45,7 +67,7 @@ func (e *emitter) EmitPage(ctx context.Context, page []triggerd.Event, next trig
 	if len(own) > 0 {
 		var err error
 		began := time.Now()
-		rs, err = e.d.appender.AppendPage(ctx, own, e.start, next, e.fence)
+		rs, err = e.d.appender.AppendPage(ctx, own, e.position(), next, e.fence)
 		e.d.metrics.appended(e.key, rs, err, time.Since(began))
 		if err != nil {
 			return nil, err
@@ -56,9 +78,7 @@ func (e *emitter) EmitPage(ctx context.Context, page []triggerd.Event, next trig
 			return nil, err
 		}
 	}
-	if next != nil {
-		e.start = next
-	}
+	e.moved(next)
 	return rs, nil
 }
 

@@ -19,10 +19,10 @@ const (
 	// batchMax and batchBytes bound the events that are decided, opened and acknowledged together: memory, and what a crash repeats.
 	// One event may be larger than batchBytes; it is then handled alone.
 	batchMax   = 256
-	batchBytes = 16 << 20
+	batchBytes = 8 << 20
 	// fetchMax and fetchBytes bound what is read ahead.
 	fetchMax   = 4 * batchMax
-	fetchBytes = 16 << 20
+	fetchBytes = 8 << 20
 	// ackWait only matters when this process lives and its connection's inbox is stuck: what comes back then is skipped by sequence.
 	ackWait = time.Minute
 	// redo is the pause after a store that did not answer; logEvery bounds how often the same failure is logged meanwhile.

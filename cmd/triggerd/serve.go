@@ -61,8 +61,8 @@ func (c *cli) serveCommand() *cobra.Command {
 		err = d.Run(ctx)
 		stop()
 		<-done
-		if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
-			return nil // a signal asked for the end: that is success
+		if cause := context.Cause(cmd.Context()); cause != nil && (errors.Is(err, context.Canceled) || errors.Is(err, cause)) {
+			return nil // a signal asked for the end, during the start perhaps: that is success
 		}
 		return err
 	})
