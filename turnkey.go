@@ -9,10 +9,10 @@ import (
 
 // TurnKey names a turn: one event, one trigger, and for a replay its number. It is also the idempotency key that actions hand on.
 type TurnKey struct {
-	Connection string // the connection's first name
-	Trigger    string // the trigger's first name
-	EventID    string
-	Replay     int // 0 for the turn that the event itself opened, 1 for its first replay, and so on
+	Connection string `json:"c"` // the connection's first name
+	Trigger    string `json:"t"` // the trigger's first name
+	EventID    string `json:"e"`
+	Replay     int    `json:"n,omitempty"` // 0 for the turn that the event itself opened, 1 for its first replay, and so on
 }
 
 // String is "<connection>:<trigger>:<event id>", with "#<n>" for a replay.

@@ -27,31 +27,31 @@ const (
 const OutputMax = 64 << 10
 
 // Entry is one line of a turn's ledger. The newest one is the turn's state. The first and the final one hold the turn whole,
-// so that neither running nor repeating it depends on anything else.
+// so that neither running nor repeating it depends on anything else. Names in JSON are short because every turn is stored with two of these.
 type Entry struct {
-	State     State            `json:"state"`
-	Claimed   bool             `json:"claimed,omitempty"` // only says that this epoch has taken the turn over
-	Attempt   int              `json:"attempt,omitempty"`
-	Cause     string           `json:"cause,omitempty"`
-	Time      time.Time        `json:"time"`
-	NotBefore *time.Time       `json:"not_before,omitempty"` // failed: the next attempt
-	FirstTry  *time.Time       `json:"first_try,omitempty"`
-	Process   *Process         `json:"process,omitempty"`  // running, and after a crash until it is known to be gone
-	OnCrash   string           `json:"on_crash,omitempty"` // running: "park", for a start at which the trigger is configured no more
-	Result    *triggerd.Result `json:"result,omitempty"`
-	Daemon    string           `json:"daemon"`
-	Epoch     uint64           `json:"epoch"`
-	Opened    time.Time        `json:"opened"`
-	OpenSeq   uint64           `json:"open_seq,omitempty"` // the first entry's sequence; 0 in the first entry
-	Key       triggerd.TurnKey `json:"key"`
-	ReplayOf  string           `json:"replay_of,omitempty"`
-	Thread    string           `json:"thread,omitempty"`
-	Lane      string           `json:"lane,omitempty"`
-	Hops      int              `json:"hops,omitempty"`    // of the event
-	Version   string           `json:"version,omitempty"` // configuration that decided
-	Action    string           `json:"action,omitempty"`  // hash of the trigger's definition when it was opened
-	Event     *eventMeta       `json:"event,omitempty"`   // first and final entry, unless it is a part
-	Parts     [parts]part      `json:"parts,omitzero"`
+	State     State            `json:"s"`
+	Claimed   bool             `json:"cl,omitempty"` // only says that this epoch has taken the turn over
+	Attempt   int              `json:"a,omitempty"`
+	Cause     string           `json:"why,omitempty"`
+	Time      time.Time        `json:"at"`
+	NotBefore *time.Time       `json:"nb,omitempty"` // failed: the next attempt
+	FirstTry  *time.Time       `json:"ft,omitempty"`
+	Process   *Process         `json:"pr,omitempty"` // running, and after a crash until it is known to be gone
+	OnCrash   string           `json:"oc,omitempty"` // running: "park", for a start at which the trigger is configured no more
+	Result    *triggerd.Result `json:"res,omitempty"`
+	Daemon    string           `json:"d"`
+	Epoch     uint64           `json:"ep"`
+	Opened    time.Time        `json:"op"`
+	OpenSeq   uint64           `json:"os,omitempty"` // the first entry's sequence; 0 in the first entry
+	Key       triggerd.TurnKey `json:"k"`
+	ReplayOf  string           `json:"ro,omitempty"`
+	Thread    string           `json:"th,omitempty"`
+	Lane      string           `json:"ln,omitempty"`
+	Hops      int              `json:"h,omitempty"`  // of the event
+	Version   string           `json:"v,omitempty"`  // configuration that decided
+	Action    string           `json:"x,omitempty"`  // hash of the trigger's definition when it was opened
+	Event     *eventMeta       `json:"ev,omitempty"` // first and final entry, unless it is a part
+	Parts     [parts]part      `json:"p,omitzero"`
 	Seq       uint64           `json:"-"`
 	Subject   string           `json:"-"`
 	Writer    string           `json:"-"`
@@ -69,23 +69,23 @@ const (
 
 // part says where a piece of the body is: its length in the message's data, or the blob that holds it.
 type part struct {
-	Len  int    `json:"len,omitempty"`
-	Blob string `json:"blob,omitempty"`
-	Kind string `json:"kind,omitempty"` // input: "json", "text" or "bytes"
+	Len  int    `json:"l,omitempty"`
+	Blob string `json:"b,omitempty"`
+	Kind string `json:"k,omitempty"` // input: "json", "text" or "bytes"
 }
 
 // eventMeta is the event without its payload.
 type eventMeta struct {
-	Subscription string            `json:"subscription,omitempty"`
-	Type         string            `json:"type"`
-	Time         time.Time         `json:"time"`
-	Received     time.Time         `json:"received"`
-	ContentType  string            `json:"content_type,omitempty"`
-	Headers      map[string]string `json:"headers,omitempty"`
-	Cursor       triggerd.Cursor   `json:"cursor,omitempty"`
-	Hops         int               `json:"hops,omitempty"`
-	Seq          uint64            `json:"seq,omitempty"`
-	Target       string            `json:"target,omitempty"`
+	Subscription string            `json:"su,omitempty"`
+	Type         string            `json:"t"`
+	Time         time.Time         `json:"at,omitzero"` // zero = Received
+	Received     time.Time         `json:"rx"`
+	ContentType  string            `json:"ct,omitempty"`
+	Headers      map[string]string `json:"hd,omitempty"`
+	Cursor       triggerd.Cursor   `json:"cu,omitempty"`
+	Hops         int               `json:"h,omitempty"`
+	Seq          uint64            `json:"q,omitempty"`
+	Target       string            `json:"tg,omitempty"`
 }
 
 // whole reports whether the entry holds the turn whole.
@@ -94,15 +94,23 @@ func (e *Entry) whole() bool {
 }
 
 func metaOf(ev *triggerd.Event) *eventMeta {
+	happened := ev.Time
+	if happened.Equal(ev.Received) {
+		happened = time.Time{}
+	}
 	return &eventMeta{
-		Subscription: ev.Subscription, Type: ev.Type, Time: ev.Time, Received: ev.Received, ContentType: ev.ContentType,
+		Subscription: ev.Subscription, Type: ev.Type, Time: happened, Received: ev.Received, ContentType: ev.ContentType,
 		Headers: ev.Headers, Cursor: ev.Cursor, Hops: ev.Hops, Seq: ev.Seq, Target: ev.Target,
 	}
 }
 
 func (m *eventMeta) event(k triggerd.TurnKey, payload []byte) triggerd.Event {
+	happened := m.Time
+	if happened.IsZero() {
+		happened = m.Received
+	}
 	return triggerd.Event{
-		Connection: k.Connection, ID: k.EventID, Subscription: m.Subscription, Type: m.Type, Time: m.Time, Received: m.Received,
+		Connection: k.Connection, ID: k.EventID, Subscription: m.Subscription, Type: m.Type, Time: happened, Received: m.Received,
 		ContentType: m.ContentType, Payload: payload, Headers: m.Headers, Cursor: m.Cursor, Hops: m.Hops, Seq: m.Seq, Target: m.Target,
 	}
 }
@@ -116,9 +124,14 @@ func (e *Entry) message(subject string) (*nats.Msg, error) {
 			blobs = append(blobs, e.Parts[i].Blob)
 		}
 		e.Parts[i].Len = len(e.body[i])
-		m.Data = append(m.Data, e.body[i]...)
+		if len(m.Data) == 0 {
+			m.Data = e.body[i][:len(e.body[i]):len(e.body[i])] // the usual case, a payload alone, is not copied; appending to it would copy
+		} else {
+			m.Data = append(m.Data, e.body[i]...)
+		}
 	}
 	var meta bytes.Buffer
+	meta.Grow(1 << 10) // most fit, and growing step by step costs more than the encoding
 	enc := json.NewEncoder(&meta)
 	enc.SetEscapeHTML(false) // nobody shows this in a page, and it would make headers up to six times longer
 	if err := enc.Encode(e); err != nil {

@@ -124,11 +124,11 @@ func TestDecodeEntryRefuses(t *testing.T) {
 	}{
 		"no entry at all":         {func(m *nats.Msg) { m.Header.Del(headerTurn) }, "decode turn entry 3"},
 		"not JSON":                {func(m *nats.Msg) { m.Header.Set(headerTurn, "{") }, "decode turn entry 3"},
-		"a state of the future":   {replaceMeta(`"state":"queued"`, `"state":"napping"`), `unknown state "napping"`},
+		"a state of the future":   {replaceMeta(`"s":"queued"`, `"s":"napping"`), `unknown state "napping"`},
 		"somebody else's subject": {func(m *nats.Msg) { m.Subject = subjectOf(triggerd.TurnKey{EventID: "2"}) }, "of another turn"},
 		"parts that are cut off":  {func(m *nats.Msg) { m.Data = m.Data[:5] }, "part 2 has 3 bytes, 0 are left"},
 		"bytes of no part":        {func(m *nats.Msg) { m.Data = append(m.Data, 'x') }, "1 bytes belong to no part"},
-		"a negative length":       {replaceMeta(`"len":2`, `"len":-2`), "part 1 has -2 bytes"},
+		"a negative length":       {replaceMeta(`"l":2`, `"l":-2`), "part 1 has -2 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, err := good().message(subjectOf(k))
@@ -182,7 +182,7 @@ func FuzzDecodeEntry(f *testing.F) {
 		}
 		f.Add(m.Subject, m.Header.Get(headerTurn), m.Data, uint64(3))
 	}
-	f.Add(subjectOf(k), `{"state":"queued","key":{"EventID":"1"},"parts":[{"len":9223372036854775807},{"len":1},{"len":-1}]}`, []byte("x"), uint64(1))
+	f.Add(subjectOf(k), `{"s":"queued","k":{"e":"1"},"p":[{"l":9223372036854775807},{"l":1},{"l":-1}]}`, []byte("x"), uint64(1))
 	f.Add("", "null", []byte(nil), uint64(0))
 	f.Fuzz(func(t *testing.T, subject, meta string, data []byte, seq uint64) {
 		h := nats.Header{headerTurn: {meta}}
