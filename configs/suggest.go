@@ -3,6 +3,8 @@ package configs
 import (
 	"slices"
 	"strings"
+
+	"github.com/triggerd/triggerd/expr"
 )
 
 // nearest is the candidate that word was most likely meant to be, or "".
@@ -13,7 +15,7 @@ func nearest(word string, candidates []string) string {
 		if c == word {
 			continue
 		}
-		d := distance(normal(word), normal(c))
+		d := expr.Distance(normal(word), normal(c))
 		if d < bestDist || d == bestDist && best == "" && d <= 2 && len(word) > 2 {
 			best, bestDist = c, d
 		}
@@ -35,27 +37,4 @@ func didYouMean(word string, candidates []string) string {
 // normal makes onCrash, on-crash and on_crash alike.
 func normal(s string) string {
 	return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(cut(s, 64)))
-}
-
-// distance counts insertions, deletions, changes and swaps of neighbours (optimal string alignment).
-func distance(a, b string) int {
-	prev2, prev, cur := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range prev {
-		prev[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		cur[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			cur[j] = min(prev[j]+1, cur[j-1]+1, prev[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				cur[j] = min(cur[j], prev2[j-2]+1)
-			}
-		}
-		prev2, prev, cur = prev, cur, prev2
-	}
-	return prev[len(b)]
 }

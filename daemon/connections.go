@@ -55,13 +55,14 @@ func (d *Daemon) apply(ctx context.Context, old, p *plan) error {
 		}
 	}
 	d.stopRemoved(keys)
+	var errs []error // one connection that does not start keeps no other from starting
 	for _, key := range keys {
 		if err := d.startConnection(ctx, key, p); err != nil {
-			return fmt.Errorf("connection %s: %w", p.nameOf[key], err)
+			errs = append(errs, fmt.Errorf("connection %s: %w", p.nameOf[key], err))
 		}
 	}
 	d.routeHooks(p)
-	return d.engine.ReleaseHeld(ctx)
+	return errors.Join(append(errs, d.engine.ReleaseHeld(ctx))...)
 }
 
 func (d *Daemon) connection(key string) *connection {
@@ -86,7 +87,11 @@ func (d *Daemon) startConnection(ctx context.Context, key string, p *plan) error
 	}
 	c.stopTheSource()
 	c.cfg, c.hook = cfg, nil
-	return d.startSource(ctx, c, p.nameOf[key])
+	if err := d.startSource(ctx, c, p.nameOf[key]); err != nil {
+		c.cfg = configs.Connection{} // so that the next reload tries again
+		return err
+	}
+	return nil
 }
 
 func (d *Daemon) startInbox(c *connection) {

@@ -52,6 +52,7 @@ type Daemon struct {
 	fatal    chan error
 
 	reloading sync.Mutex // one reload at a time; also held while starting and stopping
+	unapplied bool       // the last reload could not start everything; guarded by reloading
 	plan      atomic.Pointer[plan]
 	refused   atomic.Pointer[string] // why the last reload was refused; nil = it was not
 	ready     atomic.Bool

@@ -32,7 +32,7 @@ func (d *Daemon) Reload(ctx context.Context) (console.ReloadResult, error) {
 		return console.ReloadResult{}, d.refuse(fmt.Errorf("%w: %w", console.ErrInvalidConfig, err))
 	}
 	diff := configs.Diff(old.config, cfg)
-	if diff.Empty() {
+	if diff.Empty() && !d.unapplied {
 		d.refused.Store(nil)
 		return console.ReloadResult{Version: cfg.Version(), Connections: []string{}, Triggers: []string{}}, nil
 	}
@@ -47,8 +47,13 @@ func (d *Daemon) Reload(ctx context.Context) (console.ReloadResult, error) {
 	d.plan.Store(p)
 	d.engine.SetTriggers(p.specs)
 	closeActions(old)
-	if err := d.apply(ctx, old, p); err != nil {
-		// The configuration itself is good and live; what could not be started says so in its status and is tried at the next reload.
+	if d.unapplied {
+		old = nil // nobody knows how far the last one came
+	}
+	err = d.apply(ctx, old, p)
+	d.unapplied = err != nil
+	if err != nil {
+		// The configuration itself is good; what could not be started yet is tried again at the next reload, changed file or not.
 		return console.ReloadResult{}, d.refuse(err)
 	}
 	d.refused.Store(nil)

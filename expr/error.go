@@ -100,15 +100,16 @@ func clip(s string, n int) string {
 func nearest(name string, candidates []string) string {
 	best, bestDist := "", min(3, max(2, len(name)/2))
 	for _, c := range candidates {
-		if d := distance(name, c); d < bestDist {
+		if d := Distance(name, c); d < bestDist {
 			best, bestDist = c, d
 		}
 	}
 	return best
 }
 
-// distance counts the insertions, deletions, substitutions and swaps of neighbours between a and b.
-func distance(a, b string) int {
+// Distance counts the insertions, deletions, substitutions and swaps of neighbours that turn a into b (optimal string alignment).
+// Suggestions of names, here and in configurations, go by it. It takes time and memory in proportion to the product of the lengths.
+func Distance(a, b string) int {
 	prev2, prev, cur := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range prev {
 		prev[j] = j
