@@ -57,6 +57,7 @@ type queue struct {
 	ready   turnHeap // by open sequence
 	held    map[string]*turn
 	n       Counts
+	running int  // slots that its turns hold
 	listed  bool // is in board.active
 }
 
@@ -78,7 +79,7 @@ func (b *board) queue(trigger string) *queue {
 
 // open reports whether the trigger may start a turn now. What was held while it was paused goes first, or its threads would turn around.
 func (q *queue) open() bool {
-	return q.live() && len(q.held) == 0 && (q.spec.Limit == 0 || q.n.Running < q.spec.Limit)
+	return q.live() && len(q.held) == 0 && (q.spec.Limit == 0 || q.running < q.spec.Limit)
 }
 
 // live reports whether the trigger is configured and not paused.
@@ -134,20 +135,23 @@ func (b *board) oldest(t *turn) bool {
 
 // ran gives back the slot of a running turn whose action has ended, while its next entry is still being written: it stays the first of its lane.
 func (b *board) ran(t *turn) {
-	b.count(t, -1)
+	b.slot(t, -1)
 	t.recording = true
 }
 
-// count keeps the numbers of the turn's queue. A turn that is only being recorded takes no slot.
-func (b *board) count(t *turn, d int) {
-	if t.recording {
-		return
+// slot takes (+1) or gives back (-1) the slot of a running turn. One that is only being recorded has none, though it still counts as running.
+func (b *board) slot(t *turn, d int) {
+	if t.state == Running && !t.recording {
+		b.running += d
+		b.queue(t.key.Trigger).running += d
 	}
+}
+
+// count keeps the numbers of the turn's queue.
+func (b *board) count(t *turn, d int) {
+	b.slot(t, d)
 	q := b.queue(t.key.Trigger)
 	q.n.add(t.state, d)
-	if t.state == Running {
-		b.running += d
-	}
 	if t.state != Held {
 		return
 	}
