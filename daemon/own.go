@@ -52,6 +52,9 @@ func (d *Daemon) onFinal(ctx context.Context, i turns.Info) error {
 	default:
 		return nil
 	}
+	if !d.plan.Load().listens(typ) {
+		return nil // every turn passes here
+	}
 	return d.announce(ctx, typ, i.Hash, map[string]string{triggers.OwnTriggerHeader: i.Key.Trigger}, turnPayload{
 		Turn: i.Hash, Key: i.Key.String(), Trigger: i.Key.Trigger, Connection: i.Key.Connection, EventID: i.Key.EventID,
 		State: string(i.State), Attempts: i.Attempt, Cause: i.Cause, Opened: i.Opened,
