@@ -240,7 +240,7 @@ func TestKillAndFreezeUnderLoad(t *testing.T) {
 			<-time.After(rand.N(20 * time.Millisecond)) // and anywhere in what it does
 			if i%7 == 6 {                               // five times
 				p.signal(syscall.SIGSTOP)
-				<-time.After(time.Second + rand.N(5*time.Second)/2)
+				<-time.After(time.Second + rand.N(5*time.Second))
 				p.signal(syscall.SIGCONT)
 			} else {
 				p.kill()
