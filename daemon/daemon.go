@@ -114,7 +114,11 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.reloading.Lock()
 	unlock := sync.OnceFunc(d.reloading.Unlock)
 	defer unlock()
-	if d.bus, err = bus.Open(ctx, d.busOptions(cfg)); err != nil {
+	where, err := d.busOptions(cfg)
+	if err != nil {
+		return err
+	}
+	if d.bus, err = bus.Open(ctx, where); err != nil {
 		return err
 	}
 	undo.add("store", func() error { d.bus.Close(); return nil })
@@ -148,10 +152,10 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	loops.Go(func() { d.fail(d.engine.Run(intake)) })
 	loops.Go(func() { d.housekeep(intake) })
 
+	undo.add("connections", func() error { d.stopConnections(); return nil }) // also those of a start that gets half way
 	if err := d.apply(ctx, nil, d.plan.Load()); err != nil {
 		return err
 	}
-	undo.add("connections", func() error { d.stopConnections(); return nil })
 	stopHTTP, err := d.listen(cfg)
 	if err != nil {
 		return err
@@ -186,7 +190,7 @@ func (d *Daemon) fail(err error) {
 	}
 }
 
-func (d *Daemon) busOptions(cfg *configs.Config) bus.Options {
+func (d *Daemon) busOptions(cfg *configs.Config) (bus.Options, error) {
 	o := bus.Options{Prefix: cfg.NATS.Prefix, Replicas: cfg.NATS.Replicas, Domain: cfg.NATS.Domain, Log: d.log}
 	if len(cfg.NATS.URL) == 0 {
 		e := cfg.NATS.Embedded
@@ -198,18 +202,18 @@ func (d *Daemon) busOptions(cfg *configs.Config) bus.Options {
 			d.log.Warn().Dur("sync_interval", time.Duration(e.SyncInterval)).
 				Msg("nats.embedded.sync is interval: a power loss may lose what was accepted since the last sync; a crash of the daemon loses nothing")
 		}
-		return o
+		return o, nil
 	}
 	x := &bus.ExternalOptions{URLs: cfg.NATS.URL, Creds: cfg.NATS.Creds, NKey: cfg.NATS.NKey, CA: cfg.NATS.TLS.CA, Cert: cfg.NATS.TLS.Cert, Key: cfg.NATS.TLS.Key}
 	if cfg.NATS.Token != "" {
 		token, err := d.secrets.Load().Expand(cfg.NATS.Token)
 		if err != nil {
-			d.log.Error().Err(err).Msg("read nats.token")
+			return o, fmt.Errorf("read nats.token: %w", err)
 		}
 		x.Token = token
 	}
 	o.External = x
-	return o
+	return o, nil
 }
 
 // teardown closes what was opened, in reverse order.

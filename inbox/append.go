@@ -110,7 +110,7 @@ func (a *Appender) publish(ctx context.Context, m *nats.Msg, fence bus.Fence, fr
 			return a.refused(ctx, m, fence, err)
 		case errors.Is(err, bus.ErrRetryNow):
 		case errors.Is(err, triggerd.ErrUnavailable):
-			if !pause(ctx, retryPause) {
+			if !bus.Pause(ctx, retryPause) {
 				return triggerd.Receipt{}, fmt.Errorf("append: %w", err)
 			}
 		default:
@@ -158,16 +158,4 @@ func (a *Appender) checkFence(ctx context.Context, fence bus.Fence) error {
 		return fmt.Errorf("append: %w: the fence is ours, the refusal has passed", triggerd.ErrUnavailable)
 	}
 	return fmt.Errorf("append: %w", triggerd.ErrFenced)
-}
-
-// pause waits and reports whether ctx is still alive.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -81,7 +81,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 			logged, at = err.Error(), time.Now()
 			c.Log.Warn().Err(err).Str("connection", c.Connection).Msg("inbox stopped; starting it again")
 		}
-		if !pause(ctx, redo) {
+		if !bus.Pause(ctx, redo) {
 			return nil
 		}
 	}

@@ -90,7 +90,7 @@ func (a *Appender) commitAll(ctx context.Context, msgs []*nats.Msg, receipts []t
 		case len(rest) < len(open):
 		case errors.Is(err, bus.ErrWrongSequence):
 			return a.checkFence(ctx, fence)
-		case !pause(ctx, retryPause):
+		case !bus.Pause(ctx, retryPause):
 			return fmt.Errorf("append page: %w: %w", triggerd.ErrUnavailable, err)
 		}
 		open = rest

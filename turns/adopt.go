@@ -116,7 +116,7 @@ func (e *Engine) adopt(ctx context.Context, hash string, report bool) (bool, err
 func (e *Engine) lastUntil(ctx context.Context, hash string) (*Entry, error) {
 	for {
 		last, err := e.ledger.last(ctx, hash)
-		if err == nil || !errors.Is(err, triggerd.ErrUnavailable) || !pause(ctx, writePause) {
+		if err == nil || !errors.Is(err, triggerd.ErrUnavailable) || !bus.Pause(ctx, writePause) {
 			return last, err
 		}
 	}

@@ -194,7 +194,7 @@ func (l *ledger) stored(ctx context.Context, s *sent) (uint64, error) {
 		default:
 			return 0, fmt.Errorf("write turn entry: %w", err)
 		}
-		if !pause(ctx, writePause) {
+		if !bus.Pause(ctx, writePause) {
 			return 0, fmt.Errorf("write turn entry: %w: %w", triggerd.ErrUnavailable, context.Cause(ctx))
 		}
 		s.pending = l.bus.PublishAsync(s.msg)
@@ -248,7 +248,7 @@ func (l *ledger) purgeTo(ctx context.Context, subject string) error {
 func (l *ledger) sync(ctx context.Context) error {
 	for {
 		err := l.bus.Sync(ctx)
-		if err == nil || !pause(ctx, writePause) {
+		if err == nil || !bus.Pause(ctx, writePause) {
 			return err
 		}
 	}
@@ -293,15 +293,4 @@ func (l *ledger) scan(ctx context.Context, o bus.ScanOptions, f func(*Entry)) er
 		f(e)
 		return nil
 	})
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -252,7 +252,7 @@ func (e *Engine) fillUntil(ctx context.Context, en *Entry, w *loaded) error {
 		if err == nil || !errors.Is(err, triggerd.ErrUnavailable) {
 			return err
 		}
-		if !pause(ctx, writePause) {
+		if !bus.Pause(ctx, writePause) {
 			return err
 		}
 	}
@@ -296,7 +296,7 @@ func (e *Engine) opened(ctx context.Context, o *opening) error {
 		default:
 			return fmt.Errorf("open turn %s: %w", o.turn.key, err)
 		}
-		if !pause(ctx, writePause) {
+		if !bus.Pause(ctx, writePause) {
 			return fmt.Errorf("open turn %s: %w: %w", o.turn.key, triggerd.ErrUnavailable, context.Cause(ctx))
 		}
 		o.pending = e.opts.Bus.PublishAsync(o.msg)

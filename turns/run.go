@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/bus"
 	"github.com/triggerd/triggerd/failpoint"
 )
 
@@ -69,7 +70,7 @@ func (e *Engine) whole(ctx context.Context, t *turn) (*loaded, error) {
 		if err == nil {
 			return w, nil
 		}
-		if !errors.Is(err, triggerd.ErrUnavailable) || !pause(ctx, writePause) {
+		if !errors.Is(err, triggerd.ErrUnavailable) || !bus.Pause(ctx, writePause) {
 			if w == nil {
 				w = &loaded{event: triggerd.Event{Connection: t.key.Connection, ID: t.key.EventID, Hops: t.hops}}
 			}
@@ -86,7 +87,7 @@ func (e *Engine) gone(t *turn) bool {
 			t.process = nil
 			break
 		}
-		if !pause(e.work, writePause) {
+		if !bus.Pause(e.work, writePause) {
 			return false
 		}
 		e.warn(t, err, "turn waits for the end of its earlier attempt")
@@ -319,7 +320,7 @@ func (e *Engine) keepResult(en *Entry, r *triggerd.Result) error {
 			en.Parts[partOutput].Blob = name
 			return nil
 		}
-		if !pause(e.closing, writePause) {
+		if !bus.Pause(e.closing, writePause) {
 			return err
 		}
 	}
@@ -347,7 +348,7 @@ func (e *Engine) tell(ctx context.Context, i Info) error {
 		if err == nil {
 			return nil
 		}
-		if !pause(ctx, writePause) {
+		if !bus.Pause(ctx, writePause) {
 			return fmt.Errorf("report turn %s: %w", i.Key, err)
 		}
 	}
