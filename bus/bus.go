@@ -88,6 +88,7 @@ type Bus struct {
 	embedded *embedded
 	syncer   *syncer
 	health   *health
+	acks     *acks // nil before the connection is open
 	writer   string
 	counter  atomic.Uint64
 
@@ -118,6 +119,9 @@ func Open(ctx context.Context, o Options) (_ *Bus, err error) {
 	if b.NC, err = b.connect(); err != nil {
 		return nil, err
 	}
+	if b.acks, err = newAcks(b.NC); err != nil {
+		return nil, fmt.Errorf("subscribe to the answers of streams: %w", err)
+	}
 	if b.JS, err = newJetStream(b.NC, o.Domain); err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
@@ -141,8 +145,6 @@ func (o *Options) noSpace(err error) error {
 
 func newJetStream(nc *nats.Conn, domain string) (jetstream.JetStream, error) {
 	opts := []jetstream.JetStreamOpt{
-		jetstream.WithPublishAsyncMaxPending(64 << 10), // callers bound themselves; a stall here would only hide it
-		jetstream.WithPublishAsyncTimeout(AppendTimeout),
 		jetstream.WithDefaultTimeout(apiTimeout),
 	}
 	if domain != "" {
@@ -243,6 +245,19 @@ func (b *Bus) GetControl(ctx context.Context, key string) ([]byte, error) {
 	return e.Value(), nil
 }
 
+// ControlKeys lists the keys of the bucket CONTROL that match a pattern of subjects.
+func (b *Bus) ControlKeys(ctx context.Context, pattern string) ([]string, error) {
+	lister, err := b.Control.ListKeysFiltered(ctx, pattern)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w: %w", pattern, triggerd.ErrUnavailable, err)
+	}
+	var keys []string
+	for key := range lister.Keys() { // to its end, or the lister's goroutine stays
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
 // InlineMax is how many bytes of body fit in one of our messages beside their headers; what is larger goes to a blob.
 func (b *Bus) InlineMax() int {
 	return min(int(b.NC.MaxPayload())-128<<10, 512<<10)
@@ -256,6 +271,9 @@ func (b *Bus) Close() {
 		}
 		if b.NC != nil {
 			b.NC.Close()
+		}
+		if b.acks != nil {
+			b.acks.close()
 		}
 		if b.syncer != nil {
 			b.syncer.close()

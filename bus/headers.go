@@ -50,7 +50,9 @@ func CursorOf(h nats.Header) (triggerd.Cursor, error) {
 // Expect makes m conditional: it is stored only if seq is the last sequence on subject (0 = nothing there).
 func Expect(m *nats.Msg, subject string, seq uint64) {
 	m.Header.Set(HeaderExpectSeq, strconv.FormatUint(seq, 10))
-	m.Header.Set(HeaderExpectSubject, subject)
+	if subject != m.Subject { // without this header the server looks at the message's own subject
+		m.Header.Set(HeaderExpectSubject, subject)
+	}
 }
 
 // Fence makes a publish fail once a newer owner has written Subject: it names the last sequence that the owner saw there.

@@ -23,39 +23,12 @@ const (
 	codeHeaderTooLarge  = 10097
 )
 
-// Pending is a publish whose answer has not been read.
-type Pending struct {
-	bus    *Bus
-	ack    jetstream.PubAckFuture
-	err    error
-	stream string
-	sent   time.Time
-}
-
 // PublishAsync sends m to its stream and returns at once. Publishes of one goroutine to one stream are stored in the order they were sent.
 // The message is not durable before [Pending.Wait] and [Bus.Sync] returned nil.
-func (b *Bus) PublishAsync(m *nats.Msg) Pending {
-	sent := time.Now()
-	ack, err := b.JS.PublishMsgAsync(m, jetstream.WithStallWait(AppendTimeout))
-	return Pending{bus: b, ack: ack, err: err, stream: b.Names.streamOf(m.Subject), sent: sent}
-}
-
-// Wait blocks until the stream has answered, and returns the message's sequence.
-//
-// Errors: [ErrExists], [ErrWrongSequence], [ErrRetryNow], [triggerd.ErrTooLarge]; [triggerd.ErrUnavailable] means that the message
-// may or may not be stored: publish it again with the same [HeaderWriter], and compare that header when the answer is a refusal.
-func (p Pending) Wait(ctx context.Context) (uint64, error) {
-	if p.err != nil {
-		return 0, p.bus.outcome(p.stream, p.sent, p.err)
-	}
-	select {
-	case ack := <-p.ack.Ok():
-		return ack.Sequence, p.bus.outcome(p.stream, p.sent, nil)
-	case err := <-p.ack.Err():
-		return 0, p.bus.outcome(p.stream, p.sent, err)
-	case <-ctx.Done():
-		return 0, p.bus.outcome(p.stream, p.sent, context.Cause(ctx))
-	}
+func (b *Bus) PublishAsync(m *nats.Msg) *Pending {
+	p := &Pending{bus: b, stream: b.Names.streamOf(m.Subject), sent: time.Now(), done: make(chan struct{})}
+	b.acks.publish(m, p)
+	return p
 }
 
 // Publish is [Bus.PublishAsync] and [Pending.Wait].

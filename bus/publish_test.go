@@ -57,7 +57,7 @@ func TestPublishTellsRefusalsApart(t *testing.T) {
 func TestPublishAsyncKeepsOrder(t *testing.T) {
 	b := bustest.Open(t)
 	ctx := bustest.Context(t)
-	sent := make([]bus.Pending, 500)
+	sent := make([]*bus.Pending, 500)
 	for i := range sent {
 		sent[i] = b.PublishAsync(nats.NewMsg(b.Names.Event("github", "0", fmt.Sprint("n", i))))
 	}

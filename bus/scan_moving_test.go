@@ -19,12 +19,15 @@ func TestScanOfWhatMoves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := bustest.Open(t)
 			const subjects, replaced = 4000, 500 // a scan reads 2000 ahead
+			var last *bus.Pending
 			for n := range subjects {
 				m := nats.NewMsg(b.Names.Turn("default", "1", fmt.Sprint("h", n)))
 				m.Data = []byte("old")
-				b.PublishAsync(m)
+				last = b.PublishAsync(m)
 			}
-			<-b.JS.PublishAsyncComplete()
+			if _, err := last.Wait(bustest.Context(t)); err != nil {
+				t.Fatal(err)
+			}
 			newest := map[string]string{}
 			err := b.Scan(bustest.Context(t), b.Names.Turns(), o, func(m jetstream.Msg) error {
 				if len(newest) == 0 {

@@ -91,10 +91,13 @@ func TestScanEnds(t *testing.T) {
 		b, ctx := setup(t)
 		calls := 0
 		// Longer than what is read ahead, so that the end is not in memory yet when it goes.
+		var last *bus.Pending
 		for i := range 3000 {
-			b.PublishAsync(nats.NewMsg(b.Names.Turn("default", "2", fmt.Sprint(i))))
+			last = b.PublishAsync(nats.NewMsg(b.Names.Turn("default", "2", fmt.Sprint(i))))
 		}
-		<-b.JS.PublishAsyncComplete()
+		if _, err := last.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
 		err := b.Scan(ctx, b.Names.Turns(), bus.ScanOptions{}, func(jetstream.Msg) error {
 			if calls++; calls == 1 {
 				return b.Turns.Purge(ctx)

@@ -53,11 +53,11 @@ func (d *Daemon) housekeep(ctx context.Context) {
 // floors is up to where each connection's events are handled. A connection that was removed does not hold anything back.
 func (d *Daemon) floors(ctx context.Context) (map[string]uint64, error) {
 	out := map[string]uint64{}
-	keys, err := d.bus.Control.ListKeysFiltered(ctx, "version.*")
+	keys, err := d.bus.ControlKeys(ctx, "version.*")
 	if err != nil {
 		return nil, err
 	}
-	for key := range keys.Keys() {
+	for _, key := range keys {
 		out[strings.TrimPrefix(key, "version.")] = math.MaxUint64
 	}
 	d.connMu.Lock()

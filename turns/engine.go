@@ -100,6 +100,7 @@ type Engine struct {
 	board    *board
 	flights  flights
 	pauses   map[string]Pause
+	lanes    map[string]bool // triggers that ever had turns with lanes, by lanesKey
 	stopping bool
 	low      lowWater
 	lost     []lost
@@ -125,6 +126,7 @@ func New(o Options) *Engine {
 		board:   newBoard(o.Concurrency),
 		flights: flights{byKey: map[string]*opening{}, byLane: map[string][]*opening{}},
 		pauses:  map[string]Pause{},
+		lanes:   map[string]bool{},
 		low:     lowWater{marks: map[uint64]int{}},
 
 		cacheMax: cacheBytes,

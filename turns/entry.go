@@ -1,7 +1,6 @@
 package turns
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -13,15 +12,11 @@ import (
 	"github.com/triggerd/triggerd/bus"
 )
 
-// headerTurn carries an entry's JSON. It is a header so that listing turns need not read their payloads.
+// headerTurn carries an entry's JSON. It is a header so that listing turns need not read their events.
 const headerTurn = "Triggerd-Turn"
 
-const (
-	// metaMax is how much of an event without its payload stands in the entry's header, where lists see it; a longer one is a part of the body.
-	metaMax = 16 << 10
-	// headerMax keeps an entry's header below the 64 KiB that the server takes.
-	headerMax = 60 << 10
-)
+// headerMax keeps an entry's header below the 64 KiB that the server takes.
+const headerMax = 60 << 10
 
 // OutputMax is how much of an action's output stands in the entry itself; with more, all of it goes to a blob as well.
 const OutputMax = 64 << 10
@@ -47,10 +42,9 @@ type Entry struct {
 	ReplayOf  string           `json:"ro,omitempty"`
 	Thread    string           `json:"th,omitempty"`
 	Lane      string           `json:"ln,omitempty"`
-	Hops      int              `json:"h,omitempty"`  // of the event
-	Version   string           `json:"v,omitempty"`  // configuration that decided
-	Action    string           `json:"x,omitempty"`  // hash of the trigger's definition when it was opened
-	Event     *eventMeta       `json:"ev,omitempty"` // first and final entry, unless it is a part
+	Hops      int              `json:"h,omitempty"` // of the event
+	Version   string           `json:"v,omitempty"` // configuration that decided
+	Action    string           `json:"x,omitempty"` // hash of the trigger's definition when it was opened
 	Parts     [parts]part      `json:"p,omitzero"`
 	Seq       uint64           `json:"-"`
 	Subject   string           `json:"-"`
@@ -63,7 +57,7 @@ const (
 	partPayload = iota
 	partInput
 	partOutput
-	partMeta // the event without its payload, when it is too long for the header
+	partMeta // the event without its payload: first and final entry
 	parts
 )
 
@@ -90,7 +84,7 @@ type eventMeta struct {
 
 // whole reports whether the entry holds the turn whole.
 func (e *Entry) whole() bool {
-	return e.Event != nil || e.Parts[partMeta] != part{}
+	return e.Parts[partMeta] != part{}
 }
 
 func metaOf(ev *triggerd.Event) *eventMeta {
@@ -119,28 +113,23 @@ func (m *eventMeta) event(k triggerd.TurnKey, payload []byte) triggerd.Event {
 func (e *Entry) message(subject string) (*nats.Msg, error) {
 	m := nats.NewMsg(subject)
 	var blobs []string
+	size := 0
 	for i := range e.Parts {
 		if e.Parts[i].Blob != "" {
 			blobs = append(blobs, e.Parts[i].Blob)
 		}
 		e.Parts[i].Len = len(e.body[i])
-		if len(m.Data) == 0 {
-			m.Data = e.body[i][:len(e.body[i]):len(e.body[i])] // the usual case, a payload alone, is not copied; appending to it would copy
-		} else {
-			m.Data = append(m.Data, e.body[i]...)
-		}
+		size += len(e.body[i])
 	}
-	var meta bytes.Buffer
-	meta.Grow(1 << 10) // most fit, and growing step by step costs more than the encoding
-	enc := json.NewEncoder(&meta)
-	enc.SetEscapeHTML(false) // nobody shows this in a page, and it would make headers up to six times longer
-	if err := enc.Encode(e); err != nil {
-		return nil, fmt.Errorf("encode turn entry: %w", err)
+	m.Data = make([]byte, 0, size)
+	for _, b := range e.body {
+		m.Data = append(m.Data, b...)
 	}
-	if meta.Len() > headerMax {
-		return nil, fmt.Errorf("encode turn entry: a header of %d bytes: %w", meta.Len(), triggerd.ErrTooLarge)
+	head := e.appendJSON(make([]byte, 0, 512))
+	if len(head) > headerMax {
+		return nil, fmt.Errorf("encode turn entry: a header of %d bytes: %w", len(head), triggerd.ErrTooLarge)
 	}
-	m.Header.Set(headerTurn, strings.TrimSuffix(meta.String(), "\n"))
+	m.Header.Set(headerTurn, string(head))
 	m.Header.Set(bus.HeaderWriter, e.Writer)
 	if len(blobs) > 0 {
 		m.Header.Set(bus.HeaderBlob, strings.Join(blobs, ","))
@@ -176,12 +165,6 @@ func decodeEntry(subject string, h nats.Header, data []byte, seq uint64) (*Entry
 	}
 	if len(data) > 0 {
 		return nil, fmt.Errorf("decode turn entry %d: %d bytes belong to no part", seq, len(data))
-	}
-	if b := e.body[partMeta]; len(b) > 0 {
-		if err := json.Unmarshal(b, &e.Event); err != nil {
-			return nil, fmt.Errorf("decode turn entry %d: event: %w", seq, err)
-		}
-		e.body[partMeta] = nil
 	}
 	return e, nil
 }

@@ -1,6 +1,7 @@
 package turns
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,7 @@ type ledger struct {
 // loaded is a turn with everything that an attempt needs.
 type loaded struct {
 	event    triggerd.Event
+	meta     []byte // the event without its payload, encoded; nil = not yet
 	input    []byte
 	kind     string // of input; "" = none
 	blobs    [parts]string
@@ -40,7 +42,7 @@ type loaded struct {
 
 // bytes is what keeping the turn in memory costs.
 func (l *loaded) bytes() int64 {
-	n := len(l.event.Payload) + len(l.input) + len(l.event.Cursor) + 512
+	n := len(l.event.Payload) + len(l.input) + len(l.event.Cursor) + len(l.meta) + 512
 	for k, v := range l.event.Headers {
 		n += len(k) + len(v) + 32
 	}
@@ -49,22 +51,16 @@ func (l *loaded) bytes() int64 {
 
 // fill puts the turn whole into e; what does not fit in a message goes to blobs, which are reused where they exist.
 func (l *ledger) fill(ctx context.Context, e *Entry, w *loaded) error {
-	e.Event, e.Action, e.Version, e.ReplayOf = metaOf(&w.event), w.action, w.version, w.replayOf
+	e.Action, e.Version, e.ReplayOf = w.action, w.version, w.replayOf
 	e.Parts[partInput].Kind = w.kind
-	meta, err := longMeta(e.Event)
-	if err != nil {
-		return err
-	}
-	if e.body[partMeta] = nil; meta == nil {
-		w.blobs[partMeta] = ""
-	} else {
-		e.Event = nil
+	if w.meta == nil {
+		w.meta = metaOf(&w.event).appendJSON(make([]byte, 0, 512))
 	}
 	room := l.bus.InlineMax() - len(e.body[partOutput])
 	for _, p := range []struct {
 		i    int
 		data []byte
-	}{{partMeta, meta}, {partInput, w.input}, {partPayload, w.event.Payload}} {
+	}{{partMeta, w.meta}, {partInput, w.input}, {partPayload, w.event.Payload}} {
 		if w.blobs[p.i] == "" && len(p.data) <= room {
 			e.body[p.i] = p.data
 			room -= len(p.data)
@@ -80,25 +76,6 @@ func (l *ledger) fill(ctx context.Context, e *Entry, w *loaded) error {
 		e.Parts[p.i].Blob = w.blobs[p.i]
 	}
 	return nil
-}
-
-// longMeta is the event without its payload when it is too long for an entry's header, else nil.
-func longMeta(m *eventMeta) ([]byte, error) {
-	n := len(m.Cursor) + len(m.Type) + len(m.ContentType) + len(m.Target) + 512
-	for k, v := range m.Headers {
-		n += len(k) + len(v) + 6
-	}
-	if 6*n <= metaMax { // JSON makes no text longer than that, and the usual event need not be encoded twice
-		return nil, nil
-	}
-	b, err := json.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("encode event: %w", err)
-	}
-	if len(b) <= metaMax {
-		return nil, nil
-	}
-	return b, nil
 }
 
 // load reads a turn's first (or final) entry whole. With an error other than [triggerd.ErrUnavailable] it still returns what could be read.
@@ -137,12 +114,11 @@ func (l *ledger) unpack(ctx context.Context, e *Entry) (*loaded, error) {
 			got[i] = e.body[i]
 		}
 	}
-	meta := e.Event
-	if meta == nil {
-		meta = &eventMeta{Hops: e.Hops}
-		if err := json.Unmarshal(got[partMeta], meta); err != nil && broken == nil {
-			broken = fmt.Errorf("turn entry %d: event: %w", e.Seq, err)
-		}
+	meta := &eventMeta{Hops: e.Hops}
+	w.meta = got[partMeta]
+	if err := json.Unmarshal(w.meta, meta); err != nil {
+		w.meta = nil
+		broken = cmp.Or(broken, fmt.Errorf("turn entry %d: event: %w", e.Seq, err))
 	}
 	w.input, w.event = got[partInput], meta.event(e.Key, got[partPayload])
 	return w, broken
@@ -153,7 +129,7 @@ type sent struct {
 	entry   *Entry
 	msg     *nats.Msg
 	last    uint64 // the sequence that it expects
-	pending bus.Pending
+	pending *bus.Pending
 }
 
 // send starts to write the next entry of a turn whose last entry is last.

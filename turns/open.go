@@ -22,7 +22,7 @@ type opening struct {
 	whole    *loaded
 	entry    *Entry
 	msg      *nats.Msg
-	pending  bus.Pending
+	pending  *bus.Pending
 	refusal  string        // why it ends as dead at once: its input cannot be stored
 	sent     bool          // it may be stored
 	exists   bool          // it was open before, or somebody else is opening it
@@ -236,7 +236,12 @@ func (e *Engine) encode(ctx context.Context, o *opening) error {
 	if err != nil {
 		return fmt.Errorf("open turn %s: %w", t.key, err)
 	}
-	bus.Expect(m, e.opts.Bus.Names.TurnAnywhere(t.hash), 0)
+	if t.lane != "" {
+		if err := e.markLanes(ctx, t.key); err != nil {
+			return fmt.Errorf("open turn %s: %w", t.key, err)
+		}
+	}
+	bus.Expect(m, e.nowhere(t), 0)
 	m.Header.Set(bus.HeaderTTL, bus.TTLNever)
 	if en.State.Final() {
 		m.Header.Set(bus.HeaderTTL, e.opts.Retention.String())

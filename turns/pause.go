@@ -104,15 +104,11 @@ func (e *Engine) Paused(trigger string) (Pause, bool) {
 }
 
 func (e *Engine) loadPauses(ctx context.Context) error {
-	keys, err := e.opts.Bus.Control.ListKeysFiltered(ctx, pauseKey("*"))
+	keys, err := e.opts.Bus.ControlKeys(ctx, pauseKey("*"))
 	if err != nil {
-		return fmt.Errorf("read pauses: %w: %w", triggerd.ErrUnavailable, err)
+		return fmt.Errorf("read pauses: %w", err)
 	}
-	var names []string
-	for key := range keys.Keys() { // to its end, or the lister's goroutine stays
-		names = append(names, key)
-	}
-	for _, key := range names {
+	for _, key := range keys {
 		kv, err := e.opts.Bus.Control.Get(ctx, key)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
 			continue

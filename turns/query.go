@@ -26,8 +26,7 @@ type Info struct {
 	Cause     string
 	ReplayOf  string
 	Version   string
-	Hops      int    // of the event
-	EventSeq  uint64 // 0 where the newest entry does not hold the event
+	Hops      int // of the event
 	Result    *triggerd.Result
 	openSeq   uint64
 }
@@ -43,9 +42,6 @@ func infoOf(en *Entry) Info {
 	}
 	if en.NotBefore != nil {
 		i.NotBefore = *en.NotBefore
-	}
-	if en.Event != nil {
-		i.EventSeq = en.Event.Seq
 	}
 	return i
 }
@@ -155,7 +151,7 @@ func (e *Engine) Show(ctx context.Context, hash string) (*Detail, error) {
 	if d.HasInput {
 		d.Input = decodeInput(w.input, w.kind, e.opts.FromJSON)
 	}
-	d.ReplayOf, d.Version, d.EventSeq = w.replayOf, w.version, w.event.Seq
+	d.ReplayOf, d.Version = w.replayOf, w.version
 	var result *Entry // the last one that an attempt left something in
 	err = e.ledger.scan(ctx, bus.ScanOptions{Filter: last.Subject}, func(en *Entry) {
 		d.History = append(d.History, HistoryEntry{

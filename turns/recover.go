@@ -39,7 +39,7 @@ func (e *Engine) Recover(ctx context.Context) (Recovered, error) {
 	if err != nil {
 		return r, err
 	}
-	if err := e.loadPauses(ctx); err != nil {
+	if err := cmp.Or(e.loadPauses(ctx), e.loadLanes(ctx)); err != nil {
 		return r, err
 	}
 	if e.opts.Bus.External() {

@@ -355,7 +355,8 @@ func TestOldLeftoversAreNotRun(t *testing.T) {
 	r.open()
 	old := time.Now().UTC().Add(-2 * time.Hour) // the rig's retention is one
 	k := triggerd.TurnKey{Connection: "c", Trigger: "a", EventID: "old"}
-	en := &Entry{State: Queued, Key: k, Time: old, Opened: old, Epoch: 1, Event: &eventMeta{Type: "x"}}
+	en := &Entry{State: Queued, Key: k, Time: old, Opened: old, Epoch: 1}
+	en.body[partMeta] = []byte(`{"t":"x","rx":"2026-01-01T00:00:00Z"}`)
 	rawEntry(t, r.bus, r.bus.Names.Turn(pool, "3", k.Hash()), 0, en, nats.Header{bus.HeaderTTL: {bus.TTLNever}})
 	r.goOn()
 	r.want("old", Parked)
