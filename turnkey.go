@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"strconv"
-	"strings"
 )
 
 // TurnKey names a turn: one event, one trigger, and for a replay its number. It is also the idempotency key that actions hand on.
@@ -30,10 +29,10 @@ func (k TurnKey) Hash() string {
 	return HashID(k.Connection + ":" + k.Trigger + ":" + k.EventID + "\x00" + strconv.Itoa(k.Replay))
 }
 
-var hashEncoding = base32.StdEncoding.WithPadding(base32.NoPadding)
+var hashEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // HashID is the first 128 bits of the SHA-256 of s in lower-case base32. Subjects are made of it, so any id fits and none can inject a token.
 func HashID(s string) string {
 	sum := sha256.Sum256([]byte(s))
-	return strings.ToLower(hashEncoding.EncodeToString(sum[:16]))
+	return hashEncoding.EncodeToString(sum[:16])
 }

@@ -92,7 +92,10 @@ func headerBytes(h nats.Header) int {
 
 // dropBlob frees the payload of an event that was stored before.
 func (a *Appender) dropBlob(ctx context.Context, m *nats.Msg, r triggerd.Receipt) {
-	if blob := m.Header.Get(bus.HeaderBlob); r.Duplicate && blob != "" {
+	if !r.Duplicate {
+		return
+	}
+	if blob := m.Header.Get(bus.HeaderBlob); blob != "" {
 		a.bus.DropBlob(ctx, blob)
 	}
 }

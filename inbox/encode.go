@@ -2,9 +2,10 @@ package inbox
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,8 +25,8 @@ const (
 	headerSpecVersion = "ce-specversion"
 	headerTime        = "ce-time"
 	headerContentType = "content-type"
-	headerReceived    = "Triggerd-Received"
-	headerUpstream    = "Triggerd-Headers" // the source's own headers, JSON
+	headerReceived    = "Triggerd-Received" // left out where it is ce-time
+	headerUpstream    = "Triggerd-Headers"  // the source's own headers: name=value&name=value, escaped
 	headerTarget      = "Triggerd-Target"
 	headerSize        = "Triggerd-Size" // bytes of a payload that is in a blob
 )
@@ -43,19 +44,19 @@ func Encode(n bus.Names, ev *triggerd.Event) (*nats.Msg, error) {
 	h.Set(headerID, escape(ev.ID))
 	h.Set(headerType, escape(ev.Type))
 	h.Set(headerSource, "/connections/"+ev.Connection+"/"+subscription(ev))
-	h.Set(headerReceived, ev.Received.UTC().Format(time.RFC3339Nano))
-	if !ev.Time.IsZero() {
-		h.Set(headerTime, ev.Time.UTC().Format(time.RFC3339Nano))
+	happened := ev.Time
+	if happened.IsZero() {
+		happened = ev.Received
+	}
+	h.Set(headerTime, happened.UTC().Format(time.RFC3339Nano))
+	if !happened.Equal(ev.Received) {
+		h.Set(headerReceived, ev.Received.UTC().Format(time.RFC3339Nano))
 	}
 	if ev.ContentType != "" {
 		h.Set(headerContentType, escape(ev.ContentType))
 	}
 	if len(ev.Headers) > 0 {
-		b, err := json.Marshal(ev.Headers)
-		if err != nil {
-			return nil, fmt.Errorf("encode headers: %w", err)
-		}
-		h.Set(headerUpstream, string(b))
+		h.Set(headerUpstream, joinHeaders(ev.Headers))
 	}
 	bus.SetCursor(h, ev.Cursor)
 	if ev.Hops > 0 {
@@ -86,17 +87,17 @@ func Decode(n bus.Names, subject string, h nats.Header, data []byte) (ev trigger
 	if triggerd.HashID(ev.ID) != tokens[4] {
 		return ev, "", fmt.Errorf("decode event: the id does not belong to the subject %q", subject)
 	}
-	if ev.Received, err = parseTime(h.Get(headerReceived)); err != nil {
-		return ev, "", fmt.Errorf("decode event: header %s: %w", headerReceived, err)
+	if ev.Time, err = parseTime(h.Get(headerTime)); err != nil {
+		return ev, "", fmt.Errorf("decode event: header %s: %w", headerTime, err)
 	}
-	ev.Time = ev.Received
-	if s := h.Get(headerTime); s != "" {
-		if ev.Time, err = parseTime(s); err != nil {
-			return ev, "", fmt.Errorf("decode event: header %s: %w", headerTime, err)
+	ev.Received = ev.Time
+	if s := h.Get(headerReceived); s != "" {
+		if ev.Received, err = parseTime(s); err != nil {
+			return ev, "", fmt.Errorf("decode event: header %s: %w", headerReceived, err)
 		}
 	}
 	if s := h.Get(headerUpstream); s != "" {
-		if err = json.Unmarshal([]byte(s), &ev.Headers); err != nil {
+		if ev.Headers, err = splitHeaders(s); err != nil {
 			return ev, "", fmt.Errorf("decode event: header %s: %w", headerUpstream, err)
 		}
 	}
@@ -147,26 +148,65 @@ func subscription(ev *triggerd.Event) string {
 	return ev.Subscription
 }
 
-// escape makes any text safe for a header line, as the CloudEvents HTTP binding does: what is not printable ASCII, and '%', is percent-encoded.
-// Spaces at the ends are encoded too, because header readers trim them.
-func escape(s string) string {
-	plain := true
-	for i := range len(s) {
-		if c := s[i]; c <= ' ' || c >= 0x7f || c == '%' || c == '"' {
-			plain = false
-			break
-		}
-	}
-	if plain {
-		return s
-	}
+// joinHeaders writes headers in the order of their names, so that equal ones look equal.
+func joinHeaders(headers map[string]string) string {
 	var b strings.Builder
-	for i := range len(s) {
-		if c := s[i]; c <= ' ' || c >= 0x7f || c == '%' || c == '"' {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
+	b.Grow(256)
+	for i, k := range slices.Sorted(maps.Keys(headers)) {
+		if i > 0 {
+			b.WriteByte('&')
 		}
+		b.WriteString(escapeAlso(k, "&="))
+		b.WriteByte('=')
+		b.WriteString(escapeAlso(headers[k], "&"))
 	}
 	return b.String()
 }
+
+func splitHeaders(s string) (map[string]string, error) {
+	out := make(map[string]string, 8)
+	for pair := range strings.SplitSeq(s, "&") {
+		k, v, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, fmt.Errorf("%q is not name=value", pair)
+		}
+		k, err := url.PathUnescape(k)
+		if err != nil {
+			return nil, err
+		}
+		if out[k], err = url.PathUnescape(v); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// escape makes any text safe for a header line, as the CloudEvents HTTP binding does: what is not printable ASCII, and '%', is percent-encoded.
+// Spaces at the ends are encoded too, because header readers trim them.
+func escape(s string) string { return escapeAlso(s, "") }
+
+func escapeAlso(s, also string) string {
+	escaped := func(c byte) bool {
+		return c <= ' ' || c >= 0x7f || c == '%' || c == '"' || also != "" && strings.IndexByte(also, c) >= 0
+	}
+	n := 0
+	for i := range len(s) {
+		if escaped(s[i]) {
+			n++
+		}
+	}
+	if n == 0 {
+		return s
+	}
+	b := make([]byte, 0, len(s)+2*n)
+	for i := range len(s) {
+		if c := s[i]; escaped(c) {
+			b = append(b, '%', hex[c>>4], hex[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return string(b)
+}
+
+const hex = "0123456789ABCDEF"

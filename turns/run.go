@@ -210,7 +210,7 @@ func (e *Engine) stamp(t *turn, en *Entry) {
 	en.Time = time.Now().UTC()
 	en.Daemon, en.Epoch = e.opts.Daemon, e.opts.Epoch
 	en.Key, en.Thread, en.Lane, en.Hops, en.Opened, en.OpenSeq, en.Attempt = t.key, t.thread, t.lane, t.hops, t.opened, t.openSeq, t.attempt
-	if !t.firstTry.IsZero() {
+	if !t.firstTry.IsZero() && !en.State.Final() {
 		en.FirstTry = &t.firstTry
 	}
 	if en.Process == nil && !en.State.Final() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -145,18 +144,20 @@ func (p *publishAction) message(r *run) (*nats.Msg, *failure) {
 		}
 		m.Header[name] = []string{v}
 	}
-	defaults := map[string]string{
-		"Content-Type": contentType,
-		nats.MsgIdHdr:  headerKey(r.Key),
-		hopsHeader:     nextHops(&r.Event),
-	}
-	maps.Copy(defaults, trace(&r.Event))
-	for name, v := range defaults {
-		if _, set := lookupFold(p.headers, name); !set && v != "" && headerValueFailure(name, v) == nil {
-			m.Header[name] = []string{v}
-		}
+	p.setDefault(m, "Content-Type", contentType)
+	p.setDefault(m, nats.MsgIdHdr, headerKey(r.Key))
+	p.setDefault(m, hopsHeader, nextHops(&r.Event))
+	for name, v := range trace(&r.Event) {
+		p.setDefault(m, name, v)
 	}
 	return m, nil
+}
+
+// setDefault sets a header that the user has not set.
+func (p *publishAction) setDefault(m *nats.Msg, name, v string) {
+	if _, set := lookupFold(p.headers, name); !set && v != "" && headerValueFailure(name, v) == nil {
+		m.Header[name] = []string{v}
+	}
 }
 
 // subjectError reports why s cannot be published to. It quotes nothing of s but what is reserved.
