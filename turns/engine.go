@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -92,6 +93,9 @@ type Engine struct {
 	records    chan struct{} // one element for each turn that is being recorded without a slot
 	tidy       chan struct{} // something may have to be held, released or settled
 	goroutines sync.WaitGroup
+	jobs       chan job       // to workers that wait for one
+	idle       atomic.Int32   // workers that wait
+	draining   chan struct{}  // closed by Drain
 	actions    sync.WaitGroup // attempts whose action has not returned
 	pausing    sync.Mutex     // one change of pauses at a time
 	moving     chan struct{}  // holds one: one move at a time
@@ -123,6 +127,10 @@ func New(o Options) *Engine {
 		tidy:    make(chan struct{}, 1),
 		moving:  make(chan struct{}, 1),
 		records: make(chan struct{}, recordsMax),
+
+		jobs:     make(chan job),
+		draining: make(chan struct{}),
+
 		board:   newBoard(o.Concurrency),
 		flights: flights{byKey: map[string]*opening{}, byLane: map[string][]*opening{}},
 		pauses:  map[string]Pause{},
@@ -224,16 +232,46 @@ func (e *Engine) start(now time.Time) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	for t := e.board.next(now); t != nil; t = e.board.next(now) {
-		spec := e.board.queue(t.key.Trigger).spec
-		ctx, cancel := context.WithCancelCause(e.work)
-		t.cancel = cancel
+		j := job{turn: t, spec: e.board.queue(t.key.Trigger).spec}
+		j.ctx, t.cancel = context.WithCancelCause(e.work)
+		j.stop = t.cancel
 		e.actions.Add(1)
-		e.goroutines.Go(func() {
-			defer cancel(nil)
-			e.run(ctx, t, spec)
-		})
+		select {
+		case e.jobs <- j:
+		default:
+			e.goroutines.Go(func() { e.worker(j) })
+		}
 	}
 	return e.board.nextWake(), nil
+}
+
+// job is a turn that the board has handed out.
+type job struct {
+	turn *turn
+	spec *Spec
+	ctx  context.Context
+	stop context.CancelCauseFunc
+}
+
+// worker runs a turn, and then others: a goroutine whose stack has grown to what a turn needs is worth keeping. It ends when enough others wait,
+// or the engine stops.
+func (e *Engine) worker(j job) {
+	for {
+		e.run(j.ctx, j.turn, j.spec)
+		j.stop(nil)
+		if e.idle.Add(1) > int32(e.opts.Concurrency) {
+			e.idle.Add(-1)
+			return
+		}
+		select {
+		case j = <-e.jobs:
+			e.idle.Add(-1)
+		case <-e.draining:
+			return
+		case <-e.closing.Done():
+			return
+		}
+	}
 }
 
 // background runs f, which writes entries, so that it ends whatever becomes of the caller. The caller holds the lock.
@@ -300,7 +338,10 @@ func (e *Engine) tidyUp(ctx context.Context) error {
 // context keeps the daemon.
 func (e *Engine) Drain(ctx context.Context) {
 	e.mu.Lock()
-	e.stopping = true
+	if !e.stopping {
+		e.stopping = true
+		close(e.draining)
+	}
 	e.mu.Unlock()
 	done := make(chan struct{})
 	go func() { e.goroutines.Wait(); close(done) }()

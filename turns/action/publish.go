@@ -125,8 +125,10 @@ func (p *publishAction) message(r *run) (*nats.Msg, *failure) {
 	if f != nil {
 		return nil, f
 	}
-	if err := p.subjectError(subject); err != nil {
-		return nil, dead("render %v", err)
+	if !p.subject.Static() { // else it was checked when the action was made
+		if err := p.subjectError(subject); err != nil {
+			return nil, dead("render %v", err)
+		}
 	}
 	m := nats.NewMsg(subject)
 	data, contentType, f := r.body("data", p.data)
@@ -181,7 +183,7 @@ func (p *publishAction) subjectError(s string) error {
 		return fmt.Errorf("subject: %s is the server's own", first)
 	}
 	for _, own := range p.reserved {
-		if s == own || strings.HasPrefix(s, own+".") {
+		if rest, ok := strings.CutPrefix(s, own); ok && (rest == "" || rest[0] == '.') {
 			return fmt.Errorf("subject: %s is triggerd's own; publish to a push connection's subject to cause an event", own)
 		}
 	}
