@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"math"
 	"strings"
 	"time"
@@ -17,12 +18,12 @@ const (
 	sweepEvery = time.Hour
 )
 
-// housekeep bounds history (P26) until ctx ends: handled events go by age and budget, blobs that nothing names go after a day.
+// housekeep bounds history (P26) until ctx ends: handled events go by age and budget, finished turns by age, blobs that nothing names after a day.
 func (d *Daemon) housekeep(ctx context.Context) {
 	h := d.plan.Load().config.History
 	p := &inbox.Pruner{Bus: d.bus, MaxAge: time.Duration(h.Events), MaxBytes: int64(h.EventsSize), Commit: d.keepPosition}
 	// A short retention is kept to its word; the usual one needs no pass more often than once a minute.
-	every := min(pruneEvery, max(time.Duration(h.Events)/4, 250*time.Millisecond))
+	every := min(pruneEvery, max(min(time.Duration(h.Events), time.Duration(h.Turns))/4, 250*time.Millisecond))
 	prune, sweep := time.NewTicker(every), time.NewTicker(sweepEvery)
 	defer prune.Stop()
 	defer sweep.Stop()
@@ -31,12 +32,8 @@ func (d *Daemon) housekeep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-prune.C:
-			floors, err := d.floors(ctx)
-			if err == nil {
-				_, err = p.RunOnce(ctx, now, floors)
-			}
-			if err != nil && ctx.Err() == nil {
-				d.log.Warn().Err(err).Msg("pruning events failed; trying again later")
+			if err := d.prune(ctx, p, now); err != nil && ctx.Err() == nil {
+				d.log.Warn().Err(err).Msg("pruning history failed; trying again later")
 			}
 		case <-sweep.C:
 			res, err := d.bus.SweepBlobs(ctx, bus.BlobGrace)
@@ -48,6 +45,18 @@ func (d *Daemon) housekeep(ctx context.Context) {
 			}
 		}
 	}
+}
+
+func (d *Daemon) prune(ctx context.Context, p *inbox.Pruner, now time.Time) error {
+	floors, err := d.floors(ctx)
+	if err != nil {
+		return err
+	}
+	paused, err := p.RunOnce(ctx, now, floors)
+	if paused {
+		return err
+	}
+	return errors.Join(err, d.engine.Expire(ctx, now.Add(-time.Duration(d.plan.Load().config.History.Turns))))
 }
 
 // floors is up to where each connection's events are handled. A connection that was removed does not hold anything back.

@@ -12,6 +12,6 @@ const (
 	ActionStarted  = "action-started"  // the action is about to have its effect
 	ActionFinished = "action-finished" // the effect happened, no record of it
 	AfterRecord    = "after-record"    // the final entry is durable, nobody was told
-	InRollup       = "in-rollup"       // the final entry was sent, its answer was not read
+	EndSent        = "end-sent"        // the final entry was sent, its answer was not read
 	AfterRunning   = "after-running"   // the running entry is durable, the process has not been told to go
 )

@@ -98,7 +98,7 @@ func TestRestartResumesWithNothingLost(t *testing.T) {
 	mustAppend(t, b, testEvent("github", "after the restart"), bus.Fence{})
 	third := newRecorder()
 	start(t, b, "github", 3, third)
-	third.await(t, 2)
+	third.awaitID(t, "after the restart")
 	if got := third.ids(); !slices.Equal(got[len(got)-2:], []string{"while nobody reads", "after the restart"}) {
 		t.Fatalf("opened after the restart: %v", got)
 	}

@@ -81,13 +81,24 @@ func (r *recorder) openings() []triggerd.Opening {
 // await blocks until n different events have opened turns.
 func (r *recorder) await(t testing.TB, n int) {
 	t.Helper()
+	r.until(t, func(ids []string) bool { return len(ids) >= n })
+}
+
+// awaitID blocks until this event has opened turns.
+func (r *recorder) awaitID(t testing.TB, id string) {
+	t.Helper()
+	r.until(t, func(ids []string) bool { return slices.Contains(ids, id) })
+}
+
+func (r *recorder) until(t testing.TB, ok func(ids []string) bool) {
+	t.Helper()
 	late := time.NewTimer(30 * time.Second)
 	defer late.Stop()
-	for len(r.ids()) < n {
+	for !ok(r.ids()) {
 		select {
 		case <-r.changed:
 		case <-late.C:
-			t.Fatalf("%d of %d events have opened turns", len(r.ids()), n)
+			t.Fatalf("only these %d events have opened turns: %v", len(r.ids()), r.ids())
 		}
 	}
 }

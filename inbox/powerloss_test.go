@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/triggerd/triggerd"
 	"github.com/triggerd/triggerd/bus"
@@ -185,6 +185,10 @@ func TestPowerLossAfterPruningAndRollups(t *testing.T) {
 			finishTurn(t, s.Bus, i)
 		}
 	}
+	const expired = turns / 2 // two entries each
+	if err := s.Turns.Purge(ctx, jetstream.WithPurgeSequence(2*expired+1)); err != nil {
+		t.Fatal(err)
+	}
 	a := s.appendAll(t, "new", 80, 1)[0]
 	b := a.open(t, bus.SyncGroup)
 	var fresh []string
@@ -205,22 +209,21 @@ func TestPowerLossAfterPruningAndRollups(t *testing.T) {
 	if m, err := b.Last(ctx, b.Events, fence.Subject); err != nil || m == nil || m.Sequence != fence.Seq {
 		t.Errorf("the fence is lost: %+v, %v", m, err)
 	}
-	for i := range turns {
+	for i := expired; i < turns; i++ {
 		m, err := b.Last(ctx, b.Turns, b.Names.TurnAnywhere(fmt.Sprint("turn", i)))
 		if err != nil || m == nil || string(m.Data) != "final" {
 			t.Errorf("turn %d: %+v, %v", i, m, err)
 		}
 	}
-	t.Logf("%d events, the position, the fence and %d finished turns are there after pruning, 100 rollups of the position and %d of turns", len(fresh), turns, turns)
+	t.Logf("%d events, the position, the fence and %d finished turns are there after pruning, 100 rollups of the position and the end of %d older turns", len(fresh), turns-expired, expired)
 }
 
-// finishTurn writes a turn as the ledger does: open, then a final entry that replaces it.
+// finishTurn writes a turn as the ledger does: a first entry and a final one.
 func finishTurn(t *testing.T, b *bus.Bus, i int) {
 	t.Helper()
 	ctx := bustest.Context(t)
 	subject := b.Names.Turn("default", "1", fmt.Sprint("turn", i))
 	open := nats.NewMsg(subject)
-	open.Header.Set(bus.HeaderTTL, bus.TTLNever)
 	bus.Expect(open, b.Names.TurnAnywhere(fmt.Sprint("turn", i)), 0)
 	seq, err := b.Publish(ctx, open)
 	if err != nil {
@@ -228,8 +231,6 @@ func finishTurn(t *testing.T, b *bus.Bus, i int) {
 	}
 	final := nats.NewMsg(subject)
 	final.Data = []byte("final")
-	final.Header.Set(bus.HeaderTTL, (30 * 24 * time.Hour).String())
-	final.Header.Set(bus.HeaderRollup, bus.RollupSubject)
 	bus.Expect(final, subject, seq)
 	if _, err := b.Publish(ctx, final); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/triggerd/triggerd"
 	"github.com/triggerd/triggerd/bus"
@@ -74,33 +73,11 @@ func (c *clock) stepped(wall time.Time, elapsed time.Duration) bool {
 }
 
 func (p *Pruner) byAge(ctx context.Context, now time.Time, floors map[string]uint64) error {
-	info, err := p.Bus.Events.Info(ctx)
-	if err != nil {
-		return err
-	}
-	upTo, err := p.firstSince(ctx, now.Add(-p.MaxAge), info.State.LastSeq)
+	upTo, err := p.Bus.FirstSince(ctx, p.Bus.Events, now.Add(-p.MaxAge))
 	if err != nil {
 		return err
 	}
 	return p.purgeAll(ctx, floors, upTo)
-}
-
-// firstSince is the first sequence stored at t or later; one past the last when there is none.
-func (p *Pruner) firstSince(ctx context.Context, t time.Time, last uint64) (uint64, error) {
-	batch, err := jetstreamext.GetBatch(ctx, p.Bus.JS, p.Bus.Names.Events(), 1, jetstreamext.GetBatchStartTime(t))
-	if err != nil {
-		return 0, fmt.Errorf("find events by age: %w", err)
-	}
-	for m, err := range batch {
-		if errors.Is(err, jetstreamext.ErrNoMessages) {
-			return last + 1, nil
-		}
-		if err != nil {
-			return 0, fmt.Errorf("find events by age: %w", err)
-		}
-		return m.Sequence, nil
-	}
-	return 0, fmt.Errorf("find events by age: %w: no answer", triggerd.ErrUnavailable)
 }
 
 // bySize takes the oldest handled events off until the stream fits its budget. When only unhandled ones are left, new ones are refused.

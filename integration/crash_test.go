@@ -147,7 +147,7 @@ func TestKillAtNamedPoints(t *testing.T) {
 		{failpoint.AfterOpen, 5},
 		{failpoint.ActionStarted, 9},
 		{failpoint.ActionFinished, 9},
-		{failpoint.InRollup, 9},
+		{failpoint.EndSent, 9},
 		{failpoint.AfterRecord, 9},
 	} {
 		t.Run(point.name, func(t *testing.T) {

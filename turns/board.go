@@ -21,6 +21,7 @@ type turn struct {
 	opened    time.Time
 	hops      int
 	openSeq   uint64 // order within the lane
+	wholeSeq  uint64 // of the entry that holds it whole
 	lastSeq   uint64 // of the newest entry: what the next one expects
 	state     State
 	attempt   int

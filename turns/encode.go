@@ -38,6 +38,9 @@ func (e *Entry) appendJSON(b []byte) []byte {
 	if e.OpenSeq != 0 {
 		b = strconv.AppendUint(appendName(b, "os"), e.OpenSeq, 10)
 	}
+	if e.Whole != 0 {
+		b = strconv.AppendUint(appendName(b, "w"), e.Whole, 10)
+	}
 	b = append(appendName(b, "k"), '{')
 	b = appendText(b, "c", e.Key.Connection)
 	b = appendText(b, "t", e.Key.Trigger)

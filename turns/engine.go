@@ -49,7 +49,7 @@ type Options struct {
 	Daemon      string // id of this process, in every entry
 	Epoch       uint64 // of this ownership; higher than any before it
 	Concurrency int    // turns that run at once; 0 = 64
-	// Retention is how long a final turn, and with it its key, is kept: at least a second, in whole seconds. 0 = 30 days.
+	// Retention is how long a final turn, and with it its key, is to be kept: whoever calls [Engine.Expire] sees to it. 0 = 30 days.
 	Retention time.Duration
 	// Names gives a connection's present name; nil = its key.
 	Names func(key string) string
@@ -110,7 +110,9 @@ type Engine struct {
 	lost     []lost
 	cached   int64 // bytes of queued turns' payloads in memory
 	cacheMax int64
-	fenced   error
+
+	wholeAfter time.Duration // the age from which a turn's end is written whole
+	fenced     error
 
 	checkpoints checkpointer
 	stats       stats
@@ -121,7 +123,7 @@ func New(o Options) *Engine {
 	o = withDefaults(o)
 	e := &Engine{
 		opts:    o,
-		ledger:  ledger{bus: o.Bus, retention: o.Retention, log: o.Log},
+		ledger:  ledger{bus: o.Bus, log: o.Log},
 		log:     o.Log,
 		kick:    make(chan struct{}, 1),
 		tidy:    make(chan struct{}, 1),
@@ -137,7 +139,8 @@ func New(o Options) *Engine {
 		lanes:   map[string]bool{},
 		low:     lowWater{marks: map[uint64]int{}},
 
-		cacheMax: cacheBytes,
+		cacheMax:   cacheBytes,
+		wholeAfter: wholeAfter(o.Retention),
 	}
 	e.work, e.stopWork = context.WithCancelCause(context.Background())
 	e.closing, e.stopAll = context.WithCancel(context.Background())
@@ -151,7 +154,6 @@ func withDefaults(o Options) Options {
 	if o.Retention <= 0 {
 		o.Retention = defaultRetention
 	}
-	o.Retention = max(o.Retention, time.Second) // the shortest that the server takes
 	if o.Names == nil {
 		o.Names = func(key string) string { return key }
 	}

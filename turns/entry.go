@@ -21,8 +21,8 @@ const headerMax = 60 << 10
 // OutputMax is how much of an action's output stands in the entry itself; with more, all of it goes to a blob as well.
 const OutputMax = 64 << 10
 
-// Entry is one line of a turn's ledger. The newest one is the turn's state. The first and the final one hold the turn whole,
-// so that neither running nor repeating it depends on anything else. Names in JSON are short because every turn is stored with two of these.
+// Entry is one line of a turn's ledger. The newest one is the turn's state. The first one holds the turn whole, so that neither running nor
+// repeating it depends on anything else; so do some later ones (see expire.go). Names in JSON are short because every turn is stored with two of these.
 type Entry struct {
 	State     State            `json:"s"`
 	Claimed   bool             `json:"cl,omitempty"` // only says that this epoch has taken the turn over
@@ -38,6 +38,7 @@ type Entry struct {
 	Epoch     uint64           `json:"ep"`
 	Opened    time.Time        `json:"op"`
 	OpenSeq   uint64           `json:"os,omitempty"` // the first entry's sequence; 0 in the first entry
+	Whole     uint64           `json:"w,omitempty"`  // the sequence of the entry that holds the turn whole; 0 = this one if it does, else OpenSeq
 	Key       triggerd.TurnKey `json:"k"`
 	ReplayOf  string           `json:"ro,omitempty"`
 	Thread    string           `json:"th,omitempty"`
@@ -57,7 +58,7 @@ const (
 	partPayload = iota
 	partInput
 	partOutput
-	partMeta // the event without its payload: first and final entry
+	partMeta // the event without its payload, in entries that hold the turn whole
 	parts
 )
 

@@ -23,9 +23,8 @@ const writePause = 200 * time.Millisecond
 
 // ledger reads and writes entries. Every write is conditional on the turn's last entry, so a writer that was overtaken is refused.
 type ledger struct {
-	bus       *bus.Bus
-	retention time.Duration
-	log       zerolog.Logger
+	bus *bus.Bus
+	log zerolog.Logger
 }
 
 // loaded is a turn with everything that an attempt needs.
@@ -38,6 +37,7 @@ type loaded struct {
 	action   string
 	version  string
 	replayOf string
+	torn     bool // something of it cannot be read
 }
 
 // bytes is what keeping the turn in memory costs.
@@ -78,7 +78,7 @@ func (l *ledger) fill(ctx context.Context, e *Entry, w *loaded) error {
 	return nil
 }
 
-// load reads a turn's first (or final) entry whole. With an error other than [triggerd.ErrUnavailable] it still returns what could be read.
+// load reads an entry that holds its turn whole. With an error other than [triggerd.ErrUnavailable] it still returns what could be read.
 func (l *ledger) load(ctx context.Context, seq uint64) (*loaded, error) {
 	m, err := l.bus.At(ctx, l.bus.Turns, seq)
 	if err != nil {
@@ -140,14 +140,9 @@ func (l *ledger) send(subject string, last uint64, e *Entry) (*sent, error) {
 		return nil, err
 	}
 	bus.Expect(m, subject, last)
-	m.Header.Set(bus.HeaderTTL, bus.TTLNever)
-	if e.State.Final() {
-		m.Header.Set(bus.HeaderRollup, bus.RollupSubject)
-		m.Header.Set(bus.HeaderTTL, l.retention.String())
-	}
 	s := &sent{entry: e, msg: m, last: last, pending: l.bus.PublishAsync(m)}
 	if e.State.Final() {
-		failpoint.Hit(failpoint.InRollup)
+		failpoint.Hit(failpoint.EndSent)
 	}
 	return s, nil
 }
@@ -186,10 +181,6 @@ func (l *ledger) refused(ctx context.Context, s *sent) (uint64, error) {
 	case last == nil:
 		return 0, fmt.Errorf("write turn entry: the turn is gone: %w", triggerd.ErrFenced)
 	case last.Header.Get(bus.HeaderWriter) == s.entry.Writer:
-		if s.entry.State.Final() {
-			// The server may have died inside the rollup; what it left would outlive this entry.
-			return last.Sequence, l.purgeTo(ctx, s.msg.Subject)
-		}
 		return last.Sequence, nil
 	case last.Sequence <= s.last:
 		return 0, fmt.Errorf("write turn entry: %w: a replica is behind", triggerd.ErrUnavailable)
@@ -209,15 +200,6 @@ func (l *ledger) write(ctx context.Context, subject string, last uint64, e *Entr
 		return 0, err
 	}
 	return seq, l.sync(ctx)
-}
-
-// purgeTo deletes all entries of a subject but the last.
-func (l *ledger) purgeTo(ctx context.Context, subject string) error {
-	err := l.bus.Turns.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeKeep(1))
-	if err != nil {
-		return fmt.Errorf("purge leftovers on %s: %w: %w", subject, triggerd.ErrUnavailable, err)
-	}
-	return nil
 }
 
 // sync blocks until what was written is durable, through restarts of a server whose sync failed.

@@ -242,10 +242,6 @@ func (e *Engine) encode(ctx context.Context, o *opening) error {
 		}
 	}
 	bus.Expect(m, e.nowhere(t), 0)
-	m.Header.Set(bus.HeaderTTL, bus.TTLNever)
-	if en.State.Final() {
-		m.Header.Set(bus.HeaderTTL, e.opts.Retention.String())
-	}
 	o.msg = m
 	return nil
 }
@@ -282,12 +278,12 @@ func (e *Engine) opened(ctx context.Context, o *opening) error {
 		seq, err := o.pending.Wait(ctx)
 		switch {
 		case err == nil:
-			o.turn.openSeq, o.turn.lastSeq = seq, seq
+			o.turn.openSeq, o.turn.wholeSeq, o.turn.lastSeq = seq, seq, seq
 			return nil
 		case errors.Is(err, bus.ErrWrongSequence):
 			last, err := e.ledger.last(ctx, o.turn.hash)
 			if err == nil && last != nil && last.Writer == o.entry.Writer {
-				o.turn.openSeq, o.turn.lastSeq = last.Seq, last.Seq
+				o.turn.openSeq, o.turn.wholeSeq, o.turn.lastSeq = last.Seq, last.Seq, last.Seq
 				return nil // our own earlier try
 			}
 			if err == nil && last != nil {

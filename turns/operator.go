@@ -178,21 +178,24 @@ func (e *Engine) read(ctx context.Context, hash string) (*Entry, *loaded, error)
 		if err == nil {
 			return last, w, nil
 		}
-		if last.State.Final() || !errors.Is(err, triggerd.ErrNotFound) {
+		if !errors.Is(err, triggerd.ErrNotFound) {
 			return nil, nil, fmt.Errorf("read turn %s: %w", hash, err)
 		}
 		now, err2 := e.ledger.last(ctx, hash)
 		if err2 != nil || now == nil || now.Seq == last.Seq {
 			return nil, nil, fmt.Errorf("read turn %s: %w", hash, errors.Join(err, err2))
 		}
-		// It ended between the two reads, which took its first entry away.
+		// It was written whole once more between the two reads, and its first entry has gone.
 	}
 }
 
 // wholeSeq is the sequence of an entry that holds the turn whole.
 func wholeSeq(en *Entry) uint64 {
-	if en.whole() {
+	switch {
+	case en.whole():
 		return en.Seq
+	case en.Whole != 0:
+		return en.Whole
 	}
 	return en.OpenSeq
 }

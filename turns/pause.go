@@ -248,6 +248,9 @@ func (e *Engine) moveTaken(batch []*turn, entry func(*turn) *Entry) error {
 		if at := entries[i].NotBefore; at != nil {
 			t.wake = *at
 		}
+		if entries[i].whole() {
+			t.wholeSeq = t.lastSeq
+		}
 		e.board.settle(t, entries[i].State)
 	}
 	e.wakeLocked()

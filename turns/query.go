@@ -69,7 +69,7 @@ func (e *Engine) List(ctx context.Context, match func(*Info) bool) ([]Info, erro
 		}
 	}
 	open := map[string]Info{} // a turn that goes on meanwhile is met again
-	err := e.ledger.scan(ctx, bus.ScanOptions{}, func(en *Entry) {
+	err := e.ledger.scan(ctx, bus.ScanOptions{LastOnly: true}, func(en *Entry) {
 		i := e.now(en)
 		if !en.State.Final() {
 			open[i.Hash] = i
@@ -127,7 +127,7 @@ type Detail struct {
 	Input    any
 	HasInput bool
 	Output   []byte         // of the last attempt that left some
-	History  []HistoryEntry // since it was opened; after the end only the end is left
+	History  []HistoryEntry // since it was opened, or as far back as entries are kept
 }
 
 // HistoryEntry is one line of a turn's ledger.

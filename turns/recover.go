@@ -23,13 +23,12 @@ type Recovered struct {
 
 // history is what the ledger holds of one turn since the checkpoint.
 type history struct {
-	last    *Entry
-	entries int
+	last *Entry
 }
 
 // Recover rebuilds the queue from the ledger: call it once, before Run and before anything opens turns, and after [Engine.SetTriggers].
 // It blocks until what a crash left half done is settled: ends that were not told are told, attempts that were cut short follow
-// their trigger's on_crash, and leftovers beside a final entry are purged.
+// their trigger's on_crash.
 func (e *Engine) Recover(ctx context.Context) (Recovered, error) {
 	cp, err := e.usableCheckpoint(ctx)
 	if err != nil {
@@ -91,7 +90,6 @@ func (e *Engine) readLedger(ctx context.Context, cp checkpoint) (r Recovered, fo
 			found[h] = &history{}
 		}
 		found[h].last = en
-		found[h].entries++
 		r.Read++
 		seen = max(seen, en.Seq)
 	})
@@ -105,7 +103,7 @@ func (e *Engine) readLedger(ctx context.Context, cp checkpoint) (r Recovered, fo
 		}
 		if last != nil {
 			last.body = [parts][]byte{}
-			found[hash] = &history{last: last, entries: 2} // there may be an earlier one
+			found[hash] = &history{last: last}
 			seen = max(seen, last.Seq)
 		}
 		r.Read++
@@ -116,7 +114,7 @@ func (e *Engine) readLedger(ctx context.Context, cp checkpoint) (r Recovered, fo
 	return r, found, nil
 }
 
-// settleFinals tells the ends that were not told, oldest first, and purges what a crash left beside them.
+// settleFinals tells the ends that were not told, oldest first.
 // It returns the turns that go on, oldest first.
 func (e *Engine) settleFinals(ctx context.Context, cp checkpoint, found map[string]*history, r *Recovered) ([]*Entry, error) {
 	var open, ended []*Entry
@@ -124,12 +122,6 @@ func (e *Engine) settleFinals(ctx context.Context, cp checkpoint, found map[stri
 		if !h.last.State.Final() {
 			open = append(open, h.last)
 			continue
-		}
-		if h.entries > 1 {
-			// A crash inside the rollup can leave older entries, which would outlive the final one (design §3).
-			if err := e.ledger.purgeTo(ctx, h.last.Subject); err != nil {
-				return nil, err
-			}
 		}
 		if h.last.Seq >= cp.Told {
 			ended = append(ended, h.last)
@@ -161,7 +153,6 @@ func (e *Engine) claimAll(ctx context.Context, found map[string]*history) error 
 					continue
 				}
 				h.last = last
-				h.entries++
 			}
 			return errs
 		}
@@ -224,10 +215,6 @@ func (e *Engine) readmit(ctx context.Context, cp checkpoint, open []*Entry, r *R
 			if err := e.tell(ctx, infoOf(last)); err != nil {
 				return err
 			}
-		case cp.Floor == 0 && last.State != Parked && time.Since(last.Time) > e.opts.Retention:
-			// Without a checkpoint this may be what a crash left beside a final entry that has expired since: it must not run again (design §3).
-			over = append(over, e.park(ctx, t, "nothing happened to it for longer than finished turns are kept: whether it ended is unknown"))
-			continue
 		case last.State != Running:
 		case spec != nil && spec.OnCrash == OnCrashPark || spec == nil && last.OnCrash == OnCrashPark:
 			r.CutShort++
@@ -290,7 +277,7 @@ func (e *Engine) giveUp(ctx context.Context, t *turn, cause string) func() error
 			return fmt.Errorf("read turn %s: %w", t.key, err)
 		}
 		en := &Entry{State: Dead, Cause: cause}
-		if err := e.fillUntil(ctx, en, w); err != nil {
+		if err := e.concluding(ctx, t, en, w); err != nil {
 			return err
 		}
 		if err := e.record(ctx, t, en); err != nil {
@@ -317,7 +304,7 @@ func (e *Engine) goneUntil(ctx context.Context, t *turn) error {
 func turnOf(en *Entry) *turn {
 	t := &turn{
 		key: en.Key, hash: en.Key.Hash(), subject: en.Subject, thread: en.Thread, lane: en.Lane, opened: en.Opened, hops: en.Hops,
-		openSeq: en.OpenSeq, lastSeq: en.Seq, state: en.State, attempt: en.Attempt, process: en.Process,
+		openSeq: en.OpenSeq, wholeSeq: wholeSeq(en), lastSeq: en.Seq, state: en.State, attempt: en.Attempt, process: en.Process,
 	}
 	if en.FirstTry != nil {
 		t.firstTry = *en.FirstTry

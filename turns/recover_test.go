@@ -312,63 +312,6 @@ func rawEntry(t *testing.T, b *bus.Bus, subject string, last uint64, en *Entry, 
 	return seq
 }
 
-// A crash of the server inside a rollup leaves older entries beside the final one: they are purged at the next start.
-func TestRollupLeftovers(t *testing.T) {
-	act := &auto{}
-	r := setup(t, trigger("a", act))
-	r.pause("a", Pause{})
-	r.openTurns(ask("a", "1", ""))
-	last, err := r.engine.ledger.last(t.Context(), hashOf("a", "1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	final := *last
-	final.State, final.Epoch = Done, 1
-	rawEntry(t, r.bus, last.Subject, last.Seq, &final, nats.Header{bus.HeaderTTL: {"1h"}}) // no rollup
-	count := func() int {
-		n := 0
-		if err := r.engine.ledger.scan(t.Context(), bus.ScanOptions{Filter: last.Subject}, func(*Entry) { n++ }); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	if n := count(); n != 2 {
-		t.Fatalf("%d entries before the start, want 2", n)
-	}
-	r.restart()
-	if n := count(); n != 1 {
-		t.Errorf("%d entries after the start, want 1", n)
-	}
-	r.want("1", Done)
-	r.resume("a")
-	r.openTurns(ask("a", "1", ""), ask("a", "2", ""))
-	r.want("2", Done)
-	if ran := act.ran(); !slices.Equal(ran, []string{"2"}) {
-		t.Errorf("ran %v", ran)
-	}
-}
-
-// Without a checkpoint, what nothing happened to for longer than ends are kept may be the rest of a turn whose end has expired.
-func TestOldLeftoversAreNotRun(t *testing.T) {
-	act := &auto{}
-	r := &rig{T: t, store: t.TempDir(), specs: map[string]*Spec{"a": trigger("a", act)}}
-	r.open()
-	old := time.Now().UTC().Add(-2 * time.Hour) // the rig's retention is one
-	k := triggerd.TurnKey{Connection: "c", Trigger: "a", EventID: "old"}
-	en := &Entry{State: Queued, Key: k, Time: old, Opened: old, Epoch: 1}
-	en.body[partMeta] = []byte(`{"t":"x","rx":"2026-01-01T00:00:00Z"}`)
-	rawEntry(t, r.bus, r.bus.Names.Turn(pool, "3", k.Hash()), 0, en, nats.Header{bus.HeaderTTL: {bus.TTLNever}})
-	r.goOn()
-	r.want("old", Parked)
-	if len(act.ran()) > 0 {
-		t.Error("it ran")
-	}
-	if _, err := r.engine.Retry(t.Context(), k.Hash()); err != nil { // an operator may want it all the same
-		t.Fatal(err)
-	}
-	r.until("it is done", func() bool { return len(act.ran()) == 1 })
-}
-
 // An entry that nobody can read costs nobody else anything.
 func TestUnreadableEntries(t *testing.T) {
 	r := setup(t, trigger("a", &auto{}))

@@ -66,7 +66,7 @@ func (e *Engine) whole(ctx context.Context, t *turn) (*loaded, error) {
 		return w, nil
 	}
 	for {
-		w, err := e.ledger.load(ctx, t.openSeq)
+		w, err := e.ledger.load(ctx, t.wholeSeq)
 		if err == nil {
 			return w, nil
 		}
@@ -74,6 +74,7 @@ func (e *Engine) whole(ctx context.Context, t *turn) (*loaded, error) {
 			if w == nil {
 				w = &loaded{event: triggerd.Event{Connection: t.key.Connection, ID: t.key.EventID, Hops: t.hops}}
 			}
+			w.torn = true
 			return w, err
 		}
 	}
@@ -210,6 +211,9 @@ func (e *Engine) stamp(t *turn, en *Entry) {
 	en.Time = time.Now().UTC()
 	en.Daemon, en.Epoch = e.opts.Daemon, e.opts.Epoch
 	en.Key, en.Thread, en.Lane, en.Hops, en.Opened, en.OpenSeq, en.Attempt = t.key, t.thread, t.lane, t.hops, t.opened, t.openSeq, t.attempt
+	if t.wholeSeq != t.openSeq {
+		en.Whole = t.wholeSeq
+	}
 	if !t.firstTry.IsZero() && !en.State.Final() {
 		en.FirstTry = &t.firstTry
 	}
@@ -237,7 +241,7 @@ func (e *Engine) final(t *turn, w *loaded, s State, cause string, r *triggerd.Re
 	en := &Entry{State: s, Cause: cause}
 	err := e.keepResult(en, r)
 	if err == nil {
-		err = e.fillUntil(e.closing, en, w)
+		err = e.concluding(e.closing, t, en, w)
 	}
 	if err == nil {
 		err = e.record(e.closing, t, en)

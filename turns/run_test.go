@@ -403,7 +403,7 @@ func TestShowWhileItEnds(t *testing.T) {
 				t.Fatalf("%s shows %q", id, d.Event.Payload)
 			}
 			if d.State == Done {
-				if string(d.Output) != "payload of "+id || len(d.History) != 1 {
+				if string(d.Output) != "payload of "+id || len(d.History) != 2 {
 					t.Errorf("output %q, history %+v", d.Output, d.History)
 				}
 				break
