@@ -277,6 +277,15 @@ func (in *installation) turns(trigger string) []console.TurnInfo {
 func (in *installation) awaitTurns(trigger, what string, limit time.Duration, ok func([]console.TurnInfo) bool) []console.TurnInfo {
 	in.t.Helper()
 	var last []console.TurnInfo
+	defer func() {
+		if in.t.Failed() {
+			states := map[string]int{}
+			for _, t := range last {
+				states[t.State]++
+			}
+			in.t.Logf("%d turns: %v", len(last), states)
+		}
+	}()
 	await(in.t, what, limit, func() bool {
 		last = in.turns(trigger)
 		return ok(last)

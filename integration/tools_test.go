@@ -231,7 +231,7 @@ type traffic struct {
 	slowest  time.Duration // of the refusals
 }
 
-// startTraffic posts events of this body from several clients, until stop.
+// startTraffic posts events of this body from several clients, until stop. A refused one is sent again, as its sender must: it may be stored.
 func startTraffic(in *installation, clients int, body []byte) *traffic {
 	in.t.Helper()
 	f := &traffic{in: in, body: body}
@@ -244,7 +244,9 @@ func startTraffic(in *installation, clients int, body []byte) *traffic {
 				case <-ended:
 					return
 				default:
-					f.post(fmt.Sprintf("c%d-%d", c, n))
+				}
+				for id, tries := fmt.Sprintf("c%d-%d", c, n), 0; !f.post(id) && tries < 1000; tries++ {
+					pauseSender()
 				}
 				pauseSender()
 			}
@@ -255,7 +257,8 @@ func startTraffic(in *installation, clients int, body []byte) *traffic {
 	return f
 }
 
-func (f *traffic) post(id string) {
+// post reports whether that was the answer to keep.
+func (f *traffic) post(id string) bool {
 	began := time.Now()
 	a, err := f.in.post("in", id, f.body)
 	took := time.Since(began)
@@ -264,10 +267,10 @@ func (f *traffic) post(id string) {
 	switch {
 	case err != nil:
 		f.in.t.Errorf("post %s has no answer after %s: %v", id, took, err)
-		return
+		return true
 	case a.Status == http.StatusAccepted:
 		f.accepted = append(f.accepted, id)
-		return
+		return true
 	case a.Status != http.StatusServiceUnavailable:
 		f.in.t.Errorf("post %s: %+v, want 503", id, a)
 	}
@@ -279,6 +282,7 @@ func (f *traffic) post(id string) {
 	if took > 2*time.Second+slack {
 		f.in.t.Errorf("post %s: refused after %s, want 2 s at most", id, took)
 	}
+	return false
 }
 
 // counts are how many events were accepted and refused until now.
