@@ -238,7 +238,10 @@ triggers:
 	await(t, "a stall of some slots", 10*time.Second, func() bool { return time.Since(stalled) > 2200*time.Millisecond })
 	p.signal(syscall.SIGCONT)
 	resumed := time.Now()
-	await(t, "the slots of the stall", 20*time.Second, func() bool { return !in.events("none")[0].Time.Before(resumed.Truncate(time.Second)) })
+	await(t, "the slots of the stall", 20*time.Second, func() bool {
+		second := resumed.Truncate(time.Second)
+		return !in.events("none")[0].Time.Before(second) && !in.events("tick")[0].Time.Before(second)
+	})
 	p.kill()
 	down := time.Now()
 	await(t, "down time of some slots", 10*time.Second, func() bool { return time.Since(down) > 3200*time.Millisecond })
