@@ -21,13 +21,14 @@ import "time"
 // Config is one whole, checked configuration. Defaults are filled in, paths are absolute, `${VAR}` is expanded;
 // `${{ ... }}` and secret references are left as they were written.
 type Config struct {
-	Server      Server                `yaml:"server"`      // What the daemon listens on and how much it does at once.
-	NATS        NATS                  `yaml:"nats"`        // The NATS server that stores everything.
-	History     History               `yaml:"history"`     // How much is kept.
-	Defaults    Defaults              `yaml:"defaults"`    // What applies where a connection or trigger says nothing.
-	Secrets     map[string]Secret     `yaml:"secrets"`     // Where secret values come from, by name.
-	Connections map[string]Connection `yaml:"connections"` // Sources of events, by name. A trigger's inline source is a connection under the trigger's name.
-	Triggers    map[string]Trigger    `yaml:"triggers"`    // Rules, by name: which events, and what to run.
+	Generation  int                   `yaml:"generation" min:"0"` // Counts up from one configuration to the next where several daemons share a NATS: one with a lower number than the last owner's takes over nothing.
+	Server      Server                `yaml:"server"`             // What the daemon listens on and how much it does at once.
+	NATS        NATS                  `yaml:"nats"`               // The NATS server that stores everything.
+	History     History               `yaml:"history"`            // How much is kept.
+	Defaults    Defaults              `yaml:"defaults"`           // What applies where a connection or trigger says nothing.
+	Secrets     map[string]Secret     `yaml:"secrets"`            // Where secret values come from, by name.
+	Connections map[string]Connection `yaml:"connections"`        // Sources of events, by name. A trigger's inline source is a connection under the trigger's name.
+	Triggers    map[string]Trigger    `yaml:"triggers"`           // Rules, by name: which events, and what to run.
 
 	sources []string // files, folders and secret files: see Sources
 }

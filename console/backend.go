@@ -27,7 +27,20 @@ type Backend interface {
 	Apps(ctx context.Context) ([]AppInfo, error)
 	AddApp(ctx context.Context, connection string) (AppInfo, error)    // safe to repeat: a second call changes the password
 	RemoveApp(ctx context.Context, connection string) (AppInfo, error) // the app's connections are closed
+	Daemons(ctx context.Context) ([]DaemonInfo, error)
 	Ready(ctx context.Context) Readiness
+}
+
+// DaemonInfo is a row of `daemons list`.
+type DaemonInfo struct {
+	ID      string    `json:"id"`
+	Host    string    `json:"host"`
+	PID     int       `json:"pid"`
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	Owner   bool      `json:"owner"`       // it runs the inboxes, the sources and the turns; the others are standbys
+	Self    bool      `json:"self"`        // the daemon that answers
+	Age     float64   `json:"age_seconds"` // since its heartbeat was last heard, one comes each second
 }
 
 // EventQuery selects events.
@@ -195,6 +208,8 @@ type Readiness struct {
 	Ready       bool           `json:"ready"`
 	Reasons     []string       `json:"reasons"`
 	Version     string         `json:"version"`
+	Role        string         `json:"role,omitempty"`         // owner or standby
+	Standby     string         `json:"standby,omitempty"`      // why a standby would not take over
 	ConfigError string         `json:"config_error,omitempty"` // the last reload that was refused
 	Sources     []SourceStatus `json:"sources"`                // shown with ?verbose
 }

@@ -129,6 +129,11 @@ func (c *Client) Reload(ctx context.Context) (ReloadResult, error) {
 	return one[ReloadResult](ctx, c, http.MethodPost, pathReload, nil, nil)
 }
 
+// Daemons implements [Backend].
+func (c *Client) Daemons(ctx context.Context) ([]DaemonInfo, error) {
+	return list[DaemonInfo](ctx, c, pathDaemons, nil)
+}
+
 // Apps lists the push connections' users.
 func (c *Client) Apps(ctx context.Context) ([]AppInfo, error) {
 	return list[AppInfo](ctx, c, pathApps, nil)

@@ -171,6 +171,14 @@ func (s *server) reload(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, res, err)
 }
 
+func (s *server) daemons(w http.ResponseWriter, r *http.Request) error {
+	if _, err := parseQuery(r); err != nil {
+		return err
+	}
+	list, err := s.b.Daemons(r.Context())
+	return answerList(w, list, err)
+}
+
 func (s *server) apps(w http.ResponseWriter, r *http.Request) error {
 	if _, err := parseQuery(r); err != nil {
 		return err

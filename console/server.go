@@ -53,6 +53,7 @@ func (s *server) handler() http.Handler {
 		{"POST", pathTriggerResume, s.resumeTrigger},
 		{"POST", pathFire, s.fire},
 		{"POST", pathReload, s.reload},
+		{"GET", pathDaemons, s.daemons},
 		{"GET", pathApps, s.apps},
 		{"POST", pathApps, s.addApp},
 		{"DELETE", pathApps, s.removeApp},

@@ -25,6 +25,7 @@ const (
 	pathFire          = "/api/v1/fire"
 	pathReload        = "/api/v1/reload"
 	pathApps          = "/api/v1/apps"
+	pathDaemons       = "/api/v1/daemons"
 	pathHealth        = "/healthz"
 	pathReady         = "/readyz"
 )

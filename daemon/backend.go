@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/oklog/ulid/v2"
@@ -179,7 +180,7 @@ func (d *Daemon) Fire(ctx context.Context, r console.FireRequest) (console.FireR
 	p := d.plan.Load()
 	if t := p.config.Triggers[r.Trigger]; t.Enabled != nil && !*t.Enabled {
 		res.Note = "the trigger is disabled: no turn is opened"
-	} else if _, paused := d.engine.Paused(key); paused {
+	} else if _, paused := d.engine().Paused(key); paused {
 		res.Note = "the trigger is paused: the turn is held until `triggerd triggers resume`"
 		if p.specs[key].SkipPaused {
 			res.Note = "the trigger is paused: the turn is skipped"
@@ -241,7 +242,7 @@ func appInfo(name string, a bus.App) console.AppInfo {
 
 // Ready implements [console.Backend].
 func (d *Daemon) Ready(context.Context) console.Readiness {
-	r := console.Readiness{Version: d.opts.Version, Reasons: []string{}, Sources: []console.SourceStatus{}}
+	r := console.Readiness{Version: d.opts.Version, Role: d.role(), Standby: d.candidate.why(), Reasons: []string{}, Sources: []console.SourceStatus{}}
 	if !d.ready.Load() {
 		r.Reasons = append(r.Reasons, "the daemon is starting or stopping")
 	}
@@ -268,6 +269,33 @@ func (d *Daemon) Ready(context.Context) console.Readiness {
 		r.Sources = append(r.Sources, row)
 	}
 	return r
+}
+
+// Daemons implements [console.Backend].
+func (d *Daemon) Daemons(context.Context) ([]console.DaemonInfo, error) {
+	owner := ""
+	if o := d.candidate.holder.Load(); o != nil && !o.Released {
+		owner = o.Daemon
+	}
+	if d.term.Load() != nil {
+		owner = d.id
+	}
+	out := []console.DaemonInfo{}
+	for _, s := range d.members.list() {
+		out = append(out, console.DaemonInfo{
+			ID: s.Daemon, Host: s.Host, PID: s.PID, Version: s.Version, Started: s.Started, Owner: s.Daemon == owner, Self: s.Daemon == d.id,
+			Age: time.Since(s.at).Seconds(),
+		})
+	}
+	return out, nil
+}
+
+// role says whether this daemon owns the work.
+func (d *Daemon) role() string {
+	if d.term.Load() == nil {
+		return "standby"
+	}
+	return "owner"
 }
 
 func kindOf(p *plan, name string) string {

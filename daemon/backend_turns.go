@@ -14,7 +14,7 @@ import (
 // Turns implements [console.Backend].
 func (d *Daemon) Turns(ctx context.Context, q console.TurnQuery) ([]console.TurnInfo, error) {
 	trigger, connection := d.triggerKey(q.Trigger), d.connectionKey(q.Connection)
-	infos, err := d.engine.List(ctx, func(i *turns.Info) bool {
+	infos, err := d.engine().List(ctx, func(i *turns.Info) bool {
 		return (q.Trigger == "" || i.Key.Trigger == trigger) &&
 			(q.Connection == "" || i.Key.Connection == connection) &&
 			(q.State == "" || string(i.State) == q.State)
@@ -79,7 +79,7 @@ func (d *Daemon) turnInfo(i *turns.Info) console.TurnInfo {
 // turnOf is the turn that an event opened for a trigger; nil when there is none.
 func (d *Daemon) turnOf(ctx context.Context, ev *triggerd.Event, trigger string) (*console.TurnInfo, error) {
 	k := triggerd.TurnKey{Connection: ev.Connection, Trigger: trigger, EventID: ev.ID}
-	i, err := d.engine.Get(ctx, k.Hash())
+	i, err := d.engine().Get(ctx, k.Hash())
 	if err != nil || i == nil {
 		return nil, err
 	}
@@ -89,11 +89,11 @@ func (d *Daemon) turnOf(ctx context.Context, ev *triggerd.Event, trigger string)
 
 // Turn implements [console.Backend].
 func (d *Daemon) Turn(ctx context.Context, ref string) (console.TurnDetail, error) {
-	hash, err := d.engine.Find(ctx, ref)
+	hash, err := d.engine().Find(ctx, ref)
 	if err != nil {
 		return console.TurnDetail{}, err
 	}
-	t, err := d.engine.Show(ctx, hash)
+	t, err := d.engine().Show(ctx, hash)
 	if err != nil {
 		return console.TurnDetail{}, err
 	}
@@ -112,11 +112,15 @@ func (d *Daemon) Turn(ctx context.Context, ref string) (console.TurnDetail, erro
 
 // RetryTurn implements [console.Backend].
 func (d *Daemon) RetryTurn(ctx context.Context, ref string) (console.TurnInfo, error) {
-	hash, err := d.engine.Find(ctx, ref)
+	e, err := d.owning()
 	if err != nil {
 		return console.TurnInfo{}, err
 	}
-	key, err := d.engine.Retry(ctx, hash)
+	hash, err := e.Find(ctx, ref)
+	if err != nil {
+		return console.TurnInfo{}, err
+	}
+	key, err := e.Retry(ctx, hash)
 	if err != nil {
 		return console.TurnInfo{}, err
 	}
@@ -125,18 +129,22 @@ func (d *Daemon) RetryTurn(ctx context.Context, ref string) (console.TurnInfo, e
 
 // CancelTurn implements [console.Backend].
 func (d *Daemon) CancelTurn(ctx context.Context, ref string) (console.TurnInfo, error) {
-	hash, err := d.engine.Find(ctx, ref)
+	e, err := d.owning()
 	if err != nil {
 		return console.TurnInfo{}, err
 	}
-	if err := d.engine.Cancel(ctx, hash); err != nil {
+	hash, err := e.Find(ctx, ref)
+	if err != nil {
+		return console.TurnInfo{}, err
+	}
+	if err := e.Cancel(ctx, hash); err != nil {
 		return console.TurnInfo{}, err
 	}
 	return d.turnByHash(ctx, hash)
 }
 
 func (d *Daemon) turnByHash(ctx context.Context, hash string) (console.TurnInfo, error) {
-	i, err := d.engine.Get(ctx, hash)
+	i, err := d.engine().Get(ctx, hash)
 	if err != nil {
 		return console.TurnInfo{}, err
 	}
@@ -148,10 +156,14 @@ func (d *Daemon) turnByHash(ctx context.Context, hash string) (console.TurnInfo,
 
 // Triggers implements [console.Backend].
 func (d *Daemon) Triggers(ctx context.Context) ([]console.TriggerInfo, error) {
+	e, err := d.owning() // a standby knows neither queues nor pauses
+	if err != nil {
+		return nil, err
+	}
 	p := d.plan.Load()
-	counts := d.engine.Counts()
+	counts := e.Counts()
 	dead := map[string]int{}
-	if _, err := d.engine.List(ctx, func(i *turns.Info) bool {
+	if _, err := e.List(ctx, func(i *turns.Info) bool {
 		if i.State == turns.Dead {
 			dead[i.Key.Trigger]++
 		}
@@ -178,7 +190,7 @@ func (d *Daemon) triggerInfo(p *plan, name string) console.TriggerInfo {
 	if row.Events == nil {
 		row.Events = []string{}
 	}
-	if pause, ok := d.engine.Paused(p.trigger[name]); ok {
+	if pause, ok := d.engine().Paused(p.trigger[name]); ok {
 		row.Paused, row.PausedUntil, row.PauseNote = true, pause.Until, pause.Note
 	}
 	return row
@@ -186,27 +198,31 @@ func (d *Daemon) triggerInfo(p *plan, name string) console.TriggerInfo {
 
 // PauseTrigger implements [console.Backend].
 func (d *Daemon) PauseTrigger(ctx context.Context, name string, r console.PauseRequest) (console.TriggerInfo, error) {
-	return d.changePause(name, func(key string) error {
-		return d.engine.Pause(ctx, key, turns.Pause{Since: time.Now().UTC(), Until: r.Until, Note: r.Note})
+	return d.changePause(name, func(e *turns.Engine, key string) error {
+		return e.Pause(ctx, key, turns.Pause{Since: time.Now().UTC(), Until: r.Until, Note: r.Note})
 	})
 }
 
 // ResumeTrigger implements [console.Backend].
 func (d *Daemon) ResumeTrigger(ctx context.Context, name string) (console.TriggerInfo, error) {
-	return d.changePause(name, func(key string) error { return d.engine.Resume(ctx, key) })
+	return d.changePause(name, func(e *turns.Engine, key string) error { return e.Resume(ctx, key) })
 }
 
-func (d *Daemon) changePause(name string, change func(key string) error) (console.TriggerInfo, error) {
+func (d *Daemon) changePause(name string, change func(e *turns.Engine, key string) error) (console.TriggerInfo, error) {
 	p := d.plan.Load()
 	key, ok := p.trigger[name]
 	if !ok {
 		return console.TriggerInfo{}, fmt.Errorf("trigger %q: %w", name, triggerd.ErrNotFound)
 	}
-	if err := change(key); err != nil {
+	e, err := d.owning()
+	if err != nil {
+		return console.TriggerInfo{}, err
+	}
+	if err := change(e, key); err != nil {
 		return console.TriggerInfo{}, err
 	}
 	row := d.triggerInfo(p, name)
-	c := d.engine.Counts()[key]
+	c := e.Counts()[key]
 	row.Queued, row.Running, row.Held = c.Queued, c.Running, c.Held
 	return row, nil
 }

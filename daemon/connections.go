@@ -15,12 +15,10 @@ import (
 	"github.com/triggerd/triggerd/configs"
 	"github.com/triggerd/triggerd/cron"
 	"github.com/triggerd/triggerd/cursor"
-	"github.com/triggerd/triggerd/expr"
 	"github.com/triggerd/triggerd/inbox"
 	"github.com/triggerd/triggerd/sources"
 	"github.com/triggerd/triggerd/sources/files"
 	"github.com/triggerd/triggerd/sources/natspush"
-	"github.com/triggerd/triggerd/sources/webhook"
 )
 
 // connection is a running connection: its inbox, and its source where it has one of its own.
@@ -29,7 +27,6 @@ type connection struct {
 	cfg    configs.Connection // zero for the reserved ones
 	status *sources.Status
 	inbox  *inbox.Consumer
-	hook   *webhook.Handler // webhooks
 
 	stopInbox  context.CancelFunc
 	stopSource context.CancelFunc // nil = no source runs
@@ -38,7 +35,7 @@ type connection struct {
 }
 
 // apply makes p live after old (nil at start): versions first, then inboxes and sources of what is new or changed; what is unchanged keeps running.
-func (d *Daemon) apply(ctx context.Context, old, p *plan) error {
+func (d *Daemon) apply(ctx context.Context, t *term, old, p *plan) error {
 	keys := []string{manualConnection}
 	for key := range p.nameOf {
 		if key != manualConnection && (key != ownConnection || len(p.defs[ownConnection]) > 0 || d.connection(ownConnection) != nil) {
@@ -57,12 +54,11 @@ func (d *Daemon) apply(ctx context.Context, old, p *plan) error {
 	d.stopRemoved(keys)
 	var errs []error // one connection that does not start keeps no other from starting
 	for _, key := range keys {
-		if err := d.startConnection(ctx, key, p); err != nil {
+		if err := d.startConnection(ctx, t, key, p); err != nil {
 			errs = append(errs, fmt.Errorf("connection %s: %w", p.nameOf[key], err))
 		}
 	}
-	d.routeHooks(p)
-	return errors.Join(append(errs, d.engine.ReleaseHeld(ctx))...)
+	return errors.Join(append(errs, t.engine.ReleaseHeld(ctx))...)
 }
 
 func (d *Daemon) connection(key string) *connection {
@@ -72,33 +68,43 @@ func (d *Daemon) connection(key string) *connection {
 }
 
 // startConnection starts the inbox of a connection once, and its source again when its configuration has changed.
-func (d *Daemon) startConnection(ctx context.Context, key string, p *plan) error {
+func (d *Daemon) startConnection(ctx context.Context, t *term, key string, p *plan) error {
 	cfg := p.config.Connections[p.nameOf[key]]
 	c := d.connection(key)
 	if c != nil && reflect.DeepEqual(c.cfg, cfg) {
 		return nil
 	}
 	if c == nil {
-		c = &connection{key: key, status: new(sources.Status)}
-		d.startInbox(c)
+		c = &connection{key: key, status: d.statusOf(key)}
+		d.startInbox(t, c)
 		d.connMu.Lock()
 		d.conns[key] = c
 		d.connMu.Unlock()
 	}
 	c.stopTheSource()
-	c.cfg, c.hook = cfg, nil
-	if err := d.startSource(ctx, c, p.nameOf[key]); err != nil {
+	c.cfg = cfg
+	if err := d.startSource(ctx, t, c, p.nameOf[key]); err != nil {
 		c.cfg = configs.Connection{} // so that the next reload tries again
 		return err
 	}
 	return nil
 }
 
-func (d *Daemon) startInbox(c *connection) {
+// statusOf is what is known of a connection's source; it outlives the ownership.
+func (d *Daemon) statusOf(key string) *sources.Status {
+	d.connMu.Lock()
+	defer d.connMu.Unlock()
+	if d.status[key] == nil {
+		d.status[key] = new(sources.Status)
+	}
+	return d.status[key]
+}
+
+func (d *Daemon) startInbox(t *term, c *connection) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.stopInbox, c.inboxDone = cancel, make(chan struct{})
 	c.inbox = &inbox.Consumer{
-		Bus: d.bus, Connection: c.key, Epoch: strconv.FormatUint(d.lease.epoch, 10), Opener: d.engine, Log: d.log,
+		Bus: d.bus, Connection: c.key, Epoch: strconv.FormatUint(t.lease.epoch, 10), Opener: t.engine, Log: d.log,
 		Decider: func(seq uint64) (inbox.Decider, error) {
 			set, version, err := d.setFor(ctx, c.key, seq)
 			return decider{d, set, version}, err
@@ -106,21 +112,16 @@ func (d *Daemon) startInbox(c *connection) {
 	}
 	go func() {
 		defer close(c.inboxDone)
-		d.fail(c.inbox.Run(ctx))
+		t.fail(c.inbox.Run(ctx))
 	}()
 }
 
 // startSource starts what produces the connection's events.
-func (d *Daemon) startSource(ctx context.Context, c *connection, name string) error {
+func (d *Daemon) startSource(ctx context.Context, t *term, c *connection, name string) error {
 	open := &emitter{d: d, key: c.key}
 	switch {
 	case c.cfg.Webhook != nil:
-		hook, err := d.webhook(name, c, sources.Observe(open, c.status))
-		if err != nil {
-			return err
-		}
-		c.hook = hook
-		c.status.Running()
+		c.status.Running() // on every daemon: see routeHooks
 	case c.cfg.Push != nil:
 		if _, err := d.bus.EnsurePush(ctx, c.key, int64(c.cfg.Push.MaxBytes)); err != nil {
 			return err
@@ -132,20 +133,20 @@ func (d *Daemon) startSource(ctx context.Context, c *connection, name string) er
 			JS: d.bus.JS, NC: d.bus.NC, Stream: d.bus.Names.Push(c.key), Durable: "push",
 			Prefix: d.bus.Names.Prefix + ".push." + c.key + ".", SubmitPrefix: d.bus.Names.Prefix + ".submit." + c.key + ".",
 		})
-		d.supervise(c, name, src, func(context.Context) (*emitter, error) { return open, nil })
+		d.supervise(t, c, name, src, func(context.Context) (*emitter, error) { return open, nil })
 	case c.cfg.Cron != nil:
 		src, err := cronSource(c.cfg.Cron)
 		if err != nil {
 			return err
 		}
-		d.supervise(c, name, src, d.owned(c.key))
+		d.supervise(t, c, name, src, d.owned(t, c.key))
 	case c.cfg.Files != nil:
 		f := c.cfg.Files
 		src, err := files.New(files.Options{Paths: f.Paths, Exclude: f.Exclude, Settle: time.Duration(f.Settle), MaxRead: int64(f.MaxRead)})
 		if err != nil {
 			return err
 		}
-		d.supervise(c, name, src, d.owned(c.key))
+		d.supervise(t, c, name, src, d.owned(t, c.key))
 	}
 	return nil
 }
@@ -163,9 +164,9 @@ func cronSource(c *configs.Cron) (sources.Source, error) {
 }
 
 // owned makes emitters that own their connection: each start of the source writes the fence anew, so a start that is left over cannot append.
-func (d *Daemon) owned(key string) func(context.Context) (*emitter, error) {
+func (d *Daemon) owned(t *term, key string) func(context.Context) (*emitter, error) {
 	return func(ctx context.Context) (*emitter, error) {
-		fence, err := cursor.Acquire(ctx, d.bus, key, cursor.Owner{Daemon: d.id, Epoch: d.lease.epoch, Since: time.Now().UTC()})
+		fence, err := cursor.Acquire(ctx, d.bus, key, cursor.Owner{Daemon: d.id, Epoch: t.lease.epoch, Since: time.Now().UTC()})
 		if err != nil {
 			return nil, err
 		}
@@ -173,7 +174,7 @@ func (d *Daemon) owned(key string) func(context.Context) (*emitter, error) {
 	}
 }
 
-func (d *Daemon) supervise(c *connection, name string, src sources.Source, fresh func(context.Context) (*emitter, error)) {
+func (d *Daemon) supervise(t *term, c *connection, name string, src sources.Source, fresh func(context.Context) (*emitter, error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.stopSource, c.sourceDone = cancel, make(chan struct{})
 	log := d.log.With().Str("connection", name).Logger()
@@ -192,54 +193,9 @@ func (d *Daemon) supervise(c *connection, name string, src sources.Source, fresh
 			return sources.Runtime{Connection: name, Cursor: e.start, Emit: e, Log: log}, nil
 		}, sources.BackoffOptions{Status: c.status, Log: log})
 		if errors.Is(err, triggerd.ErrFenced) {
-			d.fail(fmt.Errorf("connection %s: %w", name, err))
+			t.fail(fmt.Errorf("connection %s: %w", name, err))
 		}
 	}()
-}
-
-func (d *Daemon) webhook(name string, c *connection, emit sources.Emitter) (*webhook.Handler, error) {
-	w := c.cfg.Webhook
-	o := webhook.Options{Connection: name, Scheme: w.Verify.Scheme, MaxBody: int64(w.MaxBody), Emit: emit, Log: d.log, Status: c.status}
-	if len(w.Verify.Secrets) > 0 {
-		o.Secrets = func() ([]string, error) {
-			var values []string
-			for _, s := range w.Verify.Secrets {
-				v, err := d.secrets.Load().Get(s)
-				if err != nil {
-					return nil, err
-				}
-				values = append(values, v)
-			}
-			return values, nil
-		}
-	}
-	for _, e := range []struct {
-		src string
-		to  **expr.Program
-	}{{w.ID, &o.ID}, {w.Type, &o.Type}} {
-		if e.src == "" {
-			continue
-		}
-		p, err := expr.CompileKey(e.src, expr.Request)
-		if err != nil {
-			return nil, err
-		}
-		*e.to = p
-	}
-	return webhook.New(o)
-}
-
-// routeHooks publishes the routes in one step: a request finds the old handler or the new one, never none.
-func (d *Daemon) routeHooks(p *plan) {
-	routes := map[string]*webhook.Handler{}
-	d.connMu.Lock()
-	for key, c := range d.conns {
-		if c.hook != nil {
-			routes[p.nameOf[key]] = c.hook
-		}
-	}
-	d.connMu.Unlock()
-	d.hooks.Set(routes)
 }
 
 func (c *connection) stopTheSource() {

@@ -20,6 +20,7 @@ import (
 	"github.com/triggerd/triggerd/bus"
 	"github.com/triggerd/triggerd/configs"
 	"github.com/triggerd/triggerd/inbox"
+	"github.com/triggerd/triggerd/sources"
 	"github.com/triggerd/triggerd/sources/webhook"
 	"github.com/triggerd/triggerd/turns"
 )
@@ -44,23 +45,26 @@ type Daemon struct {
 	flusher flusher
 
 	// Set by Run before anything else runs, not changed afterwards.
-	bus      *bus.Bus
-	lease    *lease
-	engine   *turns.Engine
-	appender *inbox.Appender
-	hooks    *webhook.Router
-	fatal    chan error
+	bus       *bus.Bus
+	members   *members
+	candidate *lease        // of this daemon, whether it owns or waits
+	reader    *turns.Engine // runs nothing
+	appender  *inbox.Appender
+	hooks     *webhook.Router
+	fatal     chan error
 
 	reloading sync.Mutex // one reload at a time; also held while starting and stopping
 	unapplied bool       // the last reload could not start everything; guarded by reloading
 	plan      atomic.Pointer[plan]
 	refused   atomic.Pointer[string] // why the last reload was refused; nil = it was not
 	ready     atomic.Bool
+	term      atomic.Pointer[term] // nil on a standby
 
 	versions versions
 
 	connMu sync.Mutex
-	conns  map[string]*connection // by key
+	conns  map[string]*connection     // by key; those that this daemon owns
+	status map[string]*sources.Status // by key
 }
 
 // New reads and checks the configuration; nothing is opened or listened on before [Daemon.Run].
@@ -68,7 +72,7 @@ type Daemon struct {
 func New(o Options) (*Daemon, error) {
 	d := &Daemon{
 		opts: o, id: ulid.Make().String(), metrics: newMetrics(), fatal: make(chan error, 1),
-		conns: map[string]*connection{}, hooks: webhook.NewRouter(),
+		conns: map[string]*connection{}, status: map[string]*sources.Status{}, hooks: webhook.NewRouter(),
 	}
 	d.redact = configs.NewRedactor(d.secretValues)
 	d.log = o.Log
@@ -104,6 +108,9 @@ func (w redacting) Write(p []byte) (int, error) {
 // Run opens the store, goes on with what an earlier run left, and serves until ctx ends or the daemon cannot go on; then it drains and closes.
 // It blocks. A nil error means that ctx ended and everything was put away.
 //
+// On an external NATS one daemon owns the work. The others are standbys: they take webhooks and answer questions, and one of them takes over when
+// the owner stops, dies, freezes or is cut off; an owner that comes back from that is a standby.
+//
 // It is one straight function on purpose: each step's teardown is registered right after the step, and runs in reverse order.
 func (d *Daemon) Run(ctx context.Context) (err error) {
 	began := time.Now()
@@ -122,38 +129,28 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		return err
 	}
 	undo.add("store", func() error { d.bus.Close(); return nil })
+	d.appender = inbox.NewAppender(d.bus)
+	d.reader = turns.New(d.engineOptions(cfg, 0))
+	d.candidate = newLease(d.bus, d.id, func() int { return d.plan.Load().config.Generation }, d.log)
+	d.startMembers(ctx, &undo)
 
-	if d.lease, err = acquireLease(ctx, d.bus, d.id, d.log); err != nil {
+	var t *term
+	owned, err := d.candidate.try(ctx)
+	if err != nil {
 		return err
 	}
-	// The lease is kept until the last turn is drained: another daemon must not begin before that.
-	var loops sync.WaitGroup
-	keep, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
-	undo.add("lease", func() error { stopKeeping(); loops.Wait(); return d.lease.release() })
-	loops.Go(func() { d.fail(d.lease.keep(keep)) })
-	d.appender = inbox.NewAppender(d.bus)
-	d.engine = turns.New(d.engineOptions(cfg))
-	d.engine.SetTriggers(d.plan.Load().specs)
-	found, err := d.engine.Recover(ctx)
-	if err != nil {
-		return fmt.Errorf("recover turns: %w", err)
-	}
-
-	// Intake ends first, then running turns are drained, then the rest is closed.
-	intake, stopIntake := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopIntake()
-	undo.add("turns", func() error {
-		drain, cancel := context.WithTimeout(context.Background(), time.Duration(cfg.Server.DrainTimeout))
-		defer cancel()
-		d.engine.Drain(drain)
-		return nil
+	undo.add("ownership", func() error {
+		if t == nil {
+			return nil
+		}
+		return d.stopTerm(t)
 	})
-	undo.add("intake", func() error { stopIntake(); return nil })
-	loops.Go(func() { d.fail(d.engine.Run(intake)) })
-	loops.Go(func() { d.housekeep(intake) })
-
-	undo.add("connections", func() error { d.stopConnections(); return nil }) // also those of a start that gets half way
-	if err := d.apply(ctx, nil, d.plan.Load()); err != nil {
+	if owned {
+		if t, err = d.startTerm(ctx, d.candidate); err != nil {
+			return err
+		}
+	}
+	if err := d.routeHooks(d.plan.Load()); err != nil {
 		return err
 	}
 	stopHTTP, err := d.listen(cfg)
@@ -161,25 +158,115 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		return err
 	}
 	undo.add("listeners", stopHTTP)
-	loops.Go(func() { d.watchConfig(intake) })
+	watch, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	go d.watchConfig(watch)
 	unlock()
 	d.ready.Store(true)
 	undo.add("readiness", func() error { d.ready.Store(false); return nil })
 	d.announce(ctx, "daemon.started", d.id, nil, startedPayload{Daemon: d.id, Version: d.opts.Version}, 0)
-	d.log.Info().Str("version", d.opts.Version).Str("public", cfg.Server.Listen).Int("connections", len(cfg.Connections)).
-		Int("triggers", len(cfg.Triggers)).Int("unfinished_turns", found.Unfinished).Int("cut_short", found.CutShort).
-		Dur("took", time.Since(began)).Msg("triggerd is ready")
+	ready := d.log.Info().Str("version", d.opts.Version).Str("public", cfg.Server.Listen).Int("connections", len(cfg.Connections)).
+		Int("triggers", len(cfg.Triggers)).Dur("took", time.Since(began))
+	if t != nil {
+		ready = ready.Int("unfinished_turns", t.found.Unfinished).Int("cut_short", t.found.CutShort)
+	} else if o := d.candidate.holder.Load(); o != nil {
+		ready = ready.Str("standby_of", o.Daemon).Str("host", o.Host)
+	}
+	ready.Msg("triggerd is ready")
+	return d.own(ctx, &t)
+}
 
-	select {
-	case <-ctx.Done():
-		d.log.Info().Msg("stopping: no new events, running turns may end")
-		return nil
-	case err := <-d.fatal:
-		return err
+// own takes over whenever the ownership is free, and gives way when it is lost. It returns nil when ctx ends.
+func (d *Daemon) own(ctx context.Context, t **term) error {
+	for {
+		if *t == nil {
+			if err := d.await(ctx, t); err != nil || ctx.Err() != nil {
+				return err
+			}
+			continue // it may not have worked
+		}
+		select {
+		case <-ctx.Done():
+			d.log.Info().Msg("stopping: no new events, running turns may end")
+			return nil
+		case err := <-d.fatal:
+			return err
+		case err := <-(*t).ended:
+			if !d.bus.External() || !errors.Is(err, triggerd.ErrFenced) {
+				return err
+			}
+			d.log.Warn().Err(err).Msg("lost the ownership: this daemon drops its turns and is a standby now")
+			d.metrics.lost.Inc()
+			d.reloading.Lock()
+			if err := d.stopTerm(*t); err != nil {
+				d.log.Warn().Err(err).Msg("giving way")
+			}
+			*t = nil
+			d.reloading.Unlock()
+		}
 	}
 }
 
-// fail ends Run when a loop cannot go on. Only the first reason counts.
+// await blocks until the ownership is ours, and starts the term. A nil error without a term means that ctx has ended, or that this has to be tried again.
+func (d *Daemon) await(ctx context.Context, t **term) error {
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	won := make(chan error, 1)
+	go func() { won <- d.candidate.await(waiting) }()
+	select {
+	case err := <-d.fatal:
+		stop()
+		if <-won == nil {
+			err = errors.Join(err, d.candidate.release())
+		}
+		return err
+	case err := <-won:
+		if ctx.Err() != nil {
+			if err == nil {
+				return d.candidate.release()
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	d.reloading.Lock()
+	defer d.reloading.Unlock()
+	next, err := d.startTerm(ctx, d.candidate)
+	switch {
+	case err == nil:
+		*t = next
+		d.metrics.takeovers.Inc()
+		d.log.Info().Uint64("epoch", next.lease.epoch).Int("unfinished_turns", next.found.Unfinished).Int("cut_short", next.found.CutShort).
+			Dur("took", time.Since(began)).Msg("took over the ownership")
+	case ctx.Err() != nil:
+		return nil
+	case !errors.Is(err, triggerd.ErrFenced) && !errors.Is(err, triggerd.ErrUnavailable):
+		return err
+	default:
+		d.log.Warn().Err(err).Msg("taking over failed; trying again")
+		bus.Pause(ctx, leaseEvery)
+	}
+	return nil
+}
+
+// startMembers makes this daemon known to the others, and the others to it.
+func (d *Daemon) startMembers(ctx context.Context, undo *teardown) {
+	d.members = newMembers(d.bus, member{
+		Daemon: d.id, Host: d.candidate.owner.Host, PID: os.Getpid(), Version: d.opts.Version, Started: time.Now().UTC(),
+	})
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.members.run(ctx, func() bool { return d.term.Load() != nil })
+	}()
+	undo.add("members", func() error { stop(); <-done; return nil })
+}
+
+// fail ends Run when something cannot go on that has nothing to do with ownership. Only the first reason counts.
 func (d *Daemon) fail(err error) {
 	if err == nil {
 		return

@@ -11,6 +11,7 @@ import (
 	"github.com/triggerd/triggerd/bus"
 	"github.com/triggerd/triggerd/cursor"
 	"github.com/triggerd/triggerd/inbox"
+	"github.com/triggerd/triggerd/turns"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 )
 
 // housekeep bounds history (P26) until ctx ends: handled events go by age and budget, finished turns by age, blobs that nothing names after a day.
-func (d *Daemon) housekeep(ctx context.Context) {
+func (d *Daemon) housekeep(ctx context.Context, e *turns.Engine) {
 	h := d.plan.Load().config.History
 	p := &inbox.Pruner{Bus: d.bus, MaxAge: time.Duration(h.Events), MaxBytes: int64(h.EventsSize), Commit: d.keepPosition}
 	// A short retention is kept to its word; the usual one needs no pass more often than once a minute.
@@ -32,7 +33,7 @@ func (d *Daemon) housekeep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-prune.C:
-			if err := d.prune(ctx, p, now); err != nil && ctx.Err() == nil {
+			if err := d.prune(ctx, e, p, now); err != nil && ctx.Err() == nil {
 				d.log.Warn().Err(err).Msg("pruning history failed; trying again later")
 			}
 		case <-sweep.C:
@@ -47,7 +48,7 @@ func (d *Daemon) housekeep(ctx context.Context) {
 	}
 }
 
-func (d *Daemon) prune(ctx context.Context, p *inbox.Pruner, now time.Time) error {
+func (d *Daemon) prune(ctx context.Context, e *turns.Engine, p *inbox.Pruner, now time.Time) error {
 	floors, err := d.floors(ctx)
 	if err != nil {
 		return err
@@ -56,7 +57,7 @@ func (d *Daemon) prune(ctx context.Context, p *inbox.Pruner, now time.Time) erro
 	if paused {
 		return err
 	}
-	return errors.Join(err, d.engine.Expire(ctx, now.Add(-time.Duration(d.plan.Load().config.History.Turns))))
+	return errors.Join(err, e.Expire(ctx, now.Add(-time.Duration(d.plan.Load().config.History.Turns))))
 }
 
 // floors is up to where each connection's events are handled. A connection that was removed does not hold anything back.

@@ -16,6 +16,8 @@ type metrics struct {
 	refused       *prometheus.CounterVec
 	failedFilters *prometheus.CounterVec
 	reloads       prometheus.Counter
+	takeovers     prometheus.Counter
+	lost          prometheus.Counter
 	append        prometheus.Histogram
 }
 
@@ -28,6 +30,8 @@ func newMetrics() *metrics {
 		duplicates:    counter("events_duplicate_total", "Events that were stored already.", "connection"),
 		refused:       counter("events_refused_total", "Appends that failed.", "connection"),
 		failedFilters: counter("verdict_errors_total", "Events on which a trigger's expression failed.", "trigger"),
+		takeovers:     prometheus.NewCounter(prometheus.CounterOpts{Name: "triggerd_takeovers_total", Help: "Times this daemon took the ownership over from another."}),
+		lost:          prometheus.NewCounter(prometheus.CounterOpts{Name: "triggerd_ownership_lost_total", Help: "Times another daemon took the ownership from this one."}),
 		reloads:       prometheus.NewCounter(prometheus.CounterOpts{Name: "triggerd_reload_failures_total", Help: "Configurations that were refused."}),
 		append: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "triggerd_append_seconds", Help: "Time until an event is durable.",
@@ -59,7 +63,7 @@ func (m *metrics) reloadFailed() { m.reloads.Inc() }
 // registry serves the counters, and what the engine and the bus know, in the Prometheus format.
 func (m *metrics) registry(d *Daemon) *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(m.events, m.duplicates, m.refused, m.failedFilters, m.reloads, m.append, engineCollector{d},
+	r.MustRegister(m.events, m.duplicates, m.refused, m.failedFilters, m.reloads, m.append, m.takeovers, m.lost, engineCollector{d},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
@@ -73,26 +77,32 @@ var (
 	descDuplicates = prometheus.NewDesc("triggerd_turns_duplicate_total", "Turns that were open already.", nil, nil)
 	descUnfinished = prometheus.NewDesc("triggerd_turns", "Unfinished turns.", []string{"trigger", "state"}, nil)
 	descPending    = prometheus.NewDesc("triggerd_inbox_pending", "Stored events that are not decided yet.", []string{"connection"}, nil)
+	descOwner      = prometheus.NewDesc("triggerd_owner", "1 on the daemon that owns inboxes, sources and turns, 0 on a standby.", nil, nil)
 	descRestarts   = prometheus.NewDesc("triggerd_nats_restarts_total", "Times the embedded NATS server was replaced.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].
 func (c engineCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{descFinals, descAttempts, descDuplicates, descUnfinished, descPending, descRestarts} {
+	for _, desc := range []*prometheus.Desc{descFinals, descAttempts, descDuplicates, descUnfinished, descPending, descRestarts, descOwner} {
 		ch <- desc
 	}
 }
 
 // Collect implements [prometheus.Collector].
 func (c engineCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.d.engine.Stats()
+	s := c.d.engine().Stats()
 	for state, n := range s.Finals {
 		ch <- prometheus.MustNewConstMetric(descFinals, prometheus.CounterValue, float64(n), string(state))
 	}
 	ch <- prometheus.MustNewConstMetric(descAttempts, prometheus.CounterValue, float64(s.Attempts))
 	ch <- prometheus.MustNewConstMetric(descDuplicates, prometheus.CounterValue, float64(s.Duplicates))
+	owner := 0.0
+	if c.d.term.Load() != nil {
+		owner = 1
+	}
+	ch <- prometheus.MustNewConstMetric(descOwner, prometheus.GaugeValue, owner)
 	ch <- prometheus.MustNewConstMetric(descRestarts, prometheus.CounterValue, float64(c.d.bus.Restarts()))
-	for trigger, n := range c.d.engine.Counts() {
+	for trigger, n := range c.d.engine().Counts() {
 		for state, v := range map[string]int{"queued": n.Queued, "running": n.Running, "held": n.Held, "parked": n.Parked} {
 			ch <- prometheus.MustNewConstMetric(descUnfinished, prometheus.GaugeValue, float64(v), trigger, state)
 		}

@@ -154,9 +154,9 @@ func reservedSubjects(prefix string) []string {
 
 func (d *Daemon) redactBytes(b []byte) []byte { return d.redact.Bytes(b) }
 
-func (d *Daemon) engineOptions(cfg *configs.Config) turns.Options {
+func (d *Daemon) engineOptions(cfg *configs.Config, epoch uint64) turns.Options {
 	return turns.Options{
-		Bus: d.bus, Daemon: d.id, Epoch: d.lease.epoch, Concurrency: cfg.Server.Concurrency, Retention: time.Duration(cfg.History.Turns),
+		Bus: d.bus, Daemon: d.id, Epoch: epoch, Concurrency: cfg.Server.Concurrency, Retention: time.Duration(cfg.History.Turns),
 		Names: d.connectionName, OnFinal: d.onFinal, WaitGone: action.WaitGone, ToJSON: expr.JSON,
 		FromJSON: func(b []byte) any { return expr.DecodePayload("application/json", b) }, Redact: d.redactBytes, Log: d.log,
 	}

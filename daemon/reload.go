@@ -32,7 +32,10 @@ func (d *Daemon) Reload(ctx context.Context) (console.ReloadResult, error) {
 		return console.ReloadResult{}, d.refuse(fmt.Errorf("%w: %w", console.ErrInvalidConfig, err))
 	}
 	diff := configs.Diff(old.config, cfg)
-	if diff.Empty() && !d.unapplied {
+	if cfg.Generation < old.config.Generation && d.bus.External() {
+		return console.ReloadResult{}, d.refuse(fmt.Errorf("%w: generation %d is older than %d, which is in force", console.ErrInvalidConfig, cfg.Generation, old.config.Generation))
+	}
+	if diff.Empty() && !d.unapplied && cfg.Generation == old.config.Generation {
 		d.refused.Store(nil)
 		return console.ReloadResult{Version: cfg.Version(), Connections: []string{}, Triggers: []string{}}, nil
 	}
@@ -45,12 +48,7 @@ func (d *Daemon) Reload(ctx context.Context) (console.ReloadResult, error) {
 	}
 	d.retireSecrets(cfg)
 	d.plan.Store(p)
-	d.engine.SetTriggers(p.specs)
-	closeActions(old)
-	if d.unapplied {
-		old = nil // nobody knows how far the last one came
-	}
-	err = d.apply(ctx, old, p)
+	err = d.switchTo(ctx, old, p)
 	d.unapplied = err != nil
 	if err != nil {
 		// The configuration itself is good; what could not be started yet is tried again at the next reload, changed file or not.
@@ -60,6 +58,22 @@ func (d *Daemon) Reload(ctx context.Context) (console.ReloadResult, error) {
 	return console.ReloadResult{
 		Changed: true, Connections: marks(diff.Connections), Triggers: marks(diff.Triggers), Version: cfg.Version(),
 	}, nil
+}
+
+// switchTo makes a plan live after old. A standby only takes the webhooks of it; the rest is the owner's.
+func (d *Daemon) switchTo(ctx context.Context, old, p *plan) error {
+	defer closeActions(old)
+	t := d.term.Load()
+	if t == nil {
+		return d.routeHooks(p)
+	}
+	t.engine.SetTriggers(p.specs)
+	live := old
+	if d.unapplied {
+		live = nil // nobody knows how far the last one came
+	}
+	err := d.apply(ctx, t, live, p)
+	return errors.Join(err, d.routeHooks(p)) // a new webhook is open once its events have a configuration that decides them
 }
 
 // closeActions lets go of what a plan's actions keep open; attempts under way end undisturbed.

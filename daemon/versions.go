@@ -17,8 +17,10 @@ import (
 type versions struct {
 	mu     sync.RWMutex // held while a version becomes live, so that no event is decided by the one before it after that
 	byConn map[string][]inbox.Version
-	sets   map[string]*triggers.Set // by version id
-	logs   sources.Limiter
+	// recorded are connections of which a standby knows that they have a version; they never lose their last one.
+	recorded map[string]bool
+	sets     map[string]*triggers.Set // by version id
+	logs     sources.Limiter
 }
 
 // setVersion makes the plan's version live for a connection: recorded first, used after. Safe to repeat.
@@ -45,7 +47,10 @@ func (d *Daemon) setVersion(ctx context.Context, key string, p *plan) error {
 		return err
 	}
 	if v.byConn == nil {
-		v.byConn, v.sets = map[string][]inbox.Version{}, map[string]*triggers.Set{}
+		v.byConn = map[string][]inbox.Version{}
+	}
+	if v.sets == nil {
+		v.sets = map[string]*triggers.Set{}
 	}
 	v.byConn[key], v.sets[id] = vs, set
 	return nil
@@ -54,8 +59,19 @@ func (d *Daemon) setVersion(ctx context.Context, key string, p *plan) error {
 // setFor is what decides the connection's event with this sequence; nil when no version did at its time.
 func (d *Daemon) setFor(ctx context.Context, key string, seq uint64) (*triggers.Set, string, error) {
 	v := &d.versions
+	var known []inbox.Version
+	if d.term.Load() == nil {
+		// The owner may have recorded others since this daemon last was one.
+		var err error
+		if known, err = inbox.LoadVersions(ctx, d.bus, key); err != nil {
+			return nil, "", err
+		}
+	}
 	v.mu.RLock()
-	ver := inbox.VersionAt(v.byConn[key], seq)
+	if known == nil {
+		known = v.byConn[key]
+	}
+	ver := inbox.VersionAt(known, seq)
 	set := v.sets[ver.ID]
 	v.mu.RUnlock()
 	if set != nil || ver.ID == "" {
@@ -74,8 +90,36 @@ func (d *Daemon) setFor(ctx context.Context, key string, seq uint64) (*triggers.
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.sets == nil {
+		v.sets = map[string]*triggers.Set{}
+	}
 	v.sets[ver.ID] = set
 	return set, ver.ID, nil
+}
+
+// taken reports whether a configuration decides the connection's events; the error is [triggerd.ErrUnavailable] while none does.
+func (d *Daemon) taken(ctx context.Context, key string) error {
+	v := &d.versions
+	v.mu.RLock()
+	known := len(v.byConn[key]) > 0 || v.recorded[key]
+	v.mu.RUnlock()
+	if known {
+		return nil
+	}
+	vs, err := inbox.LoadVersions(ctx, d.bus, key)
+	if err != nil {
+		return fmt.Errorf("%w: %w", triggerd.ErrUnavailable, err)
+	}
+	if len(vs) == 0 {
+		return fmt.Errorf("%w: no owner has taken this connection up yet", triggerd.ErrUnavailable)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.recorded == nil {
+		v.recorded = map[string]bool{}
+	}
+	v.recorded[key] = true
+	return nil
 }
 
 // decider turns the verdicts of one version into openings.

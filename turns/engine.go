@@ -377,6 +377,16 @@ func (e *Engine) Drain(ctx context.Context) {
 // recordGrace is how long a stop waits for the store to take the last entries, after the actions have stopped.
 const recordGrace = 5 * time.Second
 
+// Fence tells the engine that somebody else owns the turns now, or may: its attempts end, nothing more is recorded, and Run returns [triggerd.ErrFenced].
+func (e *Engine) Fence() { e.fail(triggerd.ErrFenced) }
+
+// Fenced reports whether somebody else owns the turns.
+func (e *Engine) Fenced() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.fenced != nil
+}
+
 // fail makes Run return when a refused write says that somebody else owns the turns now.
 func (e *Engine) fail(err error) {
 	if !errors.Is(err, triggerd.ErrFenced) {

@@ -176,6 +176,7 @@ var calls = []call{
 		return b.Fire(ctx, console.FireRequest{Trigger: "nope"})
 	})},
 	{"reload", nil, do(func(ctx context.Context, b console.Backend) (console.ReloadResult, error) { return b.Reload(ctx) })},
+	{"daemons", nil, do(func(ctx context.Context, b console.Backend) ([]console.DaemonInfo, error) { return b.Daemons(ctx) })},
 	{"apps", nil, do(func(ctx context.Context, b console.Backend) ([]console.AppInfo, error) { return b.Apps(ctx) })},
 	{"apps add", nil, byRef(console.Backend.AddApp, "orders")},
 	{"apps add of an unknown connection", triggerd.ErrNotFound, byRef(console.Backend.AddApp, "a b")},

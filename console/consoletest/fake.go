@@ -21,6 +21,7 @@ type Fake struct {
 	TurnList     []console.TurnDetail  // newest first
 	TriggerList  []console.TriggerInfo
 	AppList      []console.AppInfo
+	DaemonList   []console.DaemonInfo
 	Explanations map[string]console.Explanation // by the event's sequence
 	Readiness    console.Readiness
 	ReloadResult console.ReloadResult
@@ -205,6 +206,9 @@ func (f *Fake) Fire(_ context.Context, r console.FireRequest) (console.FireResul
 
 // Reload answers ReloadResult.
 func (f *Fake) Reload(context.Context) (console.ReloadResult, error) { return f.ReloadResult, f.Err }
+
+// Daemons answers DaemonList.
+func (f *Fake) Daemons(context.Context) ([]console.DaemonInfo, error) { return f.DaemonList, f.Err }
 
 // Apps answers from AppList.
 func (f *Fake) Apps(context.Context) ([]console.AppInfo, error) {

@@ -53,6 +53,10 @@ func Sample() *Fake {
 		{Trigger: "ship", Verdict: "matched", Reason: "type order.created fits order.*", Turn: &f.TurnList[0].TurnInfo},
 		{Trigger: "hello", Verdict: "filtered", Reason: "event.payload.n > 3 is false"},
 	}}
+	f.DaemonList = []console.DaemonInfo{
+		{ID: "01M8Q38FW5WDKYN7BEE765DJ3T", Host: "a", PID: 7, Version: "v1.2.3", Started: *at(0), Owner: true, Age: 0.4},
+		{ID: "01M8Q38J1BDWP5D74DAC7J8Y7E", Host: "b", PID: 9, Version: "v1.2.3", Started: *at(time.Hour), Self: true},
+	}
 	f.AppList = []console.AppInfo{{Connection: "orders", User: "app-orders", File: "/data/apps/orders.json", URL: "nats://127.0.0.1:4222",
 		Subjects: "triggerd.push.orders.>", Enabled: true}}
 	f.Readiness = console.Readiness{Ready: true, Reasons: []string{}, Version: "v1.2.3", Sources: []console.SourceStatus{
