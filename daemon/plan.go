@@ -50,7 +50,7 @@ func (d *Daemon) build(cfg *configs.Config) (*plan, error) {
 		t := cfg.Triggers[name]
 		key := firstName(name, t.RenamedFrom)
 		p.trigger[name] = key
-		spec, err := d.spec(key, name, cfg.NATS.Prefix, &t)
+		spec, err := d.spec(cfg, key, name, &t)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("triggers.%s: %w", name, err))
 			continue
@@ -96,8 +96,8 @@ func definition(key, name string, t *configs.Trigger, keyOf map[string]string) t
 	return def
 }
 
-func (d *Daemon) spec(key, name, prefix string, t *configs.Trigger) (*turns.Spec, error) {
-	act, err := d.action(&t.Run, prefix)
+func (d *Daemon) spec(cfg *configs.Config, key, name string, t *configs.Trigger) (*turns.Spec, error) {
+	act, err := d.action(cfg, &t.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -117,15 +117,19 @@ func (d *Daemon) spec(key, name, prefix string, t *configs.Trigger) (*turns.Spec
 	return s, nil
 }
 
-func (d *Daemon) action(r *configs.Run, prefix string) (turns.Action, error) {
+func (d *Daemon) action(cfg *configs.Config, r *configs.Run) (turns.Action, error) {
 	secret := func(name string) (string, error) { return d.secrets.Load().Get(name) }
 	switch {
 	case r.Exec != nil:
 		x := r.Exec
+		beat := time.Duration(0)
+		if len(cfg.NATS.URL) > 0 {
+			beat = leaseHold // a command must have ended when another daemon may begin, also while this one is frozen
+		}
 		return action.NewExec(action.ExecOptions{
 			Command: x.Command, Dir: x.Dir, Env: x.Env, Stdin: x.Stdin, RetryCodes: x.ExitCodes.Retry, DeadCodes: x.ExitCodes.Dead,
 			KillAfter: time.Duration(x.KillAfter), MaxOutput: int64(x.MaxOutput), Secrets: secret, Redact: d.redactBytes,
-			Supervisor: append(supervisor(), supervise.Argument),
+			Supervisor: append(supervisor(), supervise.Argument), Beat: beat, Alive: d.alive,
 		})
 	case r.HTTP != nil:
 		h := r.HTTP
@@ -137,7 +141,7 @@ func (d *Daemon) action(r *configs.Run, prefix string) (turns.Action, error) {
 		b := r.Publish
 		return action.NewPublish(action.PublishOptions{
 			Subject: b.Subject, Data: b.Data, Headers: b.Headers, JetStream: b.JetStream, Secrets: secret, Redact: d.redactBytes,
-			Conn: publisher{d}, Reserved: reservedSubjects(prefix),
+			Conn: publisher{d}, Reserved: reservedSubjects(cfg.NATS.Prefix),
 		})
 	}
 	return nil, errors.New("run names no action")

@@ -9,6 +9,12 @@
 // exits, when the daemon asks for it, and when the daemon's end of the control pipe closes, which a kill -9 of the
 // daemon does too (promises P3 and P33).
 //
+// A closed pipe does not tell of a daemon that is frozen or cut off while another takes over its work. For that the Spec can ask for
+// beats: when none has come for Spec.Beat, everything is killed at once. Time is counted by a clock that goes on while processes are
+// stopped and while the system sleeps, and a supervisor that was frozen itself kills when it thaws, whatever waits in its pipe.
+// No clock inside a virtual machine tells that the machine was paused if its host also held the guest's clocks: after that, only
+// the daemon's refused writes do.
+//
 // Two limits. A supervisor that is itself killed by SIGKILL cannot clean up: the command dies with it and [Kill] finds
 // the rest of its session, but not a process that had made a session of its own. And a process that runs under another
 // user (setuid) cannot be signalled: then the supervisor waits until it ends by itself. Away from Linux there is no

@@ -2,8 +2,11 @@ package supervise
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -74,7 +77,11 @@ func members(g Group, start uint64) []proc {
 		return nil // the number is free for others only when nothing of the old group and session is left
 	}
 	roots, found := []int{}, []proc{}
-	for _, p := range table {
+	if there {
+		// Parents come before their children: one that saw its child die first could go on to its next step.
+		found = descendants(table, g.ID)
+	}
+	for _, p := range byStart(table) {
 		if p.pid == g.ID || p.dead() || p.pgrp != g.ID && p.session != g.ID {
 			continue
 		}
@@ -82,9 +89,6 @@ func members(g Group, start uint64) []proc {
 		if there || p.start >= start && startedByTurn(p.pid) {
 			roots, found = append(roots, p.pid), append(found, p)
 		}
-	}
-	if there {
-		roots = append(roots, g.ID)
 	}
 	found = append(found, descendants(table, roots...)...)
 	if there {
@@ -98,6 +102,13 @@ func members(g Group, start uint64) []proc {
 		}
 	}
 	return alive
+}
+
+// byStart lists the table with the oldest first, so that parents come before their children.
+func byStart(table map[int]proc) []proc {
+	return slices.SortedFunc(maps.Values(table), func(a, b proc) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.pid, b.pid))
+	})
 }
 
 // startedByTurn looks for the variable that every command of a turn has in its environment.

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrLost is a supervisor that ended without a report: something outside killed it. What the command did is unknown.
@@ -78,6 +80,9 @@ func (h *Handle) Group() Group { return h.group }
 
 // Run lets the supervisor start the command. It does not wait for that. After an error nothing runs; call [Handle.Abort].
 func (h *Handle) Run(ctx context.Context, s Spec) error {
+	if s.Since == 0 {
+		s.Since = Now()
+	}
 	// A large spec fills the pipe, and a stopped supervisor would not empty it.
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -86,16 +91,46 @@ func (h *Handle) Run(ctx context.Context, s Spec) error {
 	})
 	err := writeSpec(h.control, s)
 	if !stop() {
-		<-interrupted // else it could cut off a later Terminate
+		<-interrupted
+		_ = h.control.SetWriteDeadline(time.Time{}) // else it would cut off what is sent later
 	}
 	return err
 }
 
 // Terminate asks for the end of the command: SIGTERM to all its processes, SIGKILL after Spec.KillAfter. It does not wait.
-// A supervisor that has ended already is no error.
+// A supervisor that has ended already is no error. Call it after Run; it is safe to repeat and to call at the same time as Beat and Wait.
 func (h *Handle) Terminate() {
-	_ = h.control.SetWriteDeadline(time.Time{})
-	_, _ = h.control.Write([]byte{terminate})
+	if h.send(terminate, false) {
+		return
+	}
+	// A supervisor that has not even read its Spec does not run. When it does again, a closed pipe tells it as well, with less grace.
+	_ = h.control.Close()
+}
+
+// Beat tells the supervisor that the daemon is alive (Spec.Beat). It never blocks, and a supervisor that does not read or has
+// ended is no error. Call it after Run; it is safe to repeat and to call at the same time as Terminate and Wait.
+func (h *Handle) Beat() { h.send(beat, true) }
+
+// send writes one byte if there is room, and is false if there was none. With unlessUnread it leaves that for when the pipe is empty:
+// a beat that still waits there is going to be read together with this one, so it says the same. That keeps room for a terminate.
+func (h *Handle) send(b byte, unlessUnread bool) bool {
+	conn, err := h.control.SyscallConn()
+	if err != nil {
+		return true // closed: it is over
+	}
+	room := true
+	_ = conn.Write(func(fd uintptr) bool {
+		if unlessUnread && unread(int(fd)) {
+			return true
+		}
+		_, err := unix.Write(int(fd), []byte{b})
+		for errors.Is(err, unix.EINTR) {
+			_, err = unix.Write(int(fd), []byte{b})
+		}
+		room = !errors.Is(err, unix.EAGAIN)
+		return true // once is enough: conn would wait for room otherwise
+	})
+	return room
 }
 
 // Wait blocks until nothing of the group is left and all output was written, and tells how it ended.

@@ -23,6 +23,9 @@ const (
 	asDaemon     = "__daemon"
 )
 
+// victimBeat in the environment is the Beat of a victim's command.
+const victimBeat = "TRIGGERD_TEST_BEAT"
+
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -42,7 +45,12 @@ func victim(command []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if err := h.Run(context.Background(), spec(command...)); err != nil {
+	s := spec(command...)
+	s.Beat, _ = time.ParseDuration(os.Getenv(victimBeat))
+	if s.Beat > 0 {
+		defer keepBeating(h, s.Beat/4)()
+	}
+	if err := h.Run(context.Background(), s); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

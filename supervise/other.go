@@ -18,6 +18,9 @@ func closeOnExec() {
 
 func dup(from, to int) error { return syscall.Dup2(from, to) }
 
+// unread is not known here: then a pipe that a stopped supervisor does not read can fill up with beats, which [Handle.Terminate] copes with.
+func unread(int) bool { return false }
+
 // signalDescendants reaches the group, which includes the supervisor: it catches all but SIGKILL, and that is then its end too.
 func signalDescendants(sig syscall.Signal) { _ = syscall.Kill(0, sig) }
 

@@ -40,6 +40,15 @@ func closeOnExec() {
 
 func dup(from, to int) error { return unix.Dup3(from, to, 0) }
 
+// unread reports whether the pipe that fd writes to holds something.
+func unread(fd int) bool {
+	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+	return err == nil && n > 0
+}
+
+// aliveClock goes on while processes are stopped and while the whole system sleeps.
+const aliveClock = unix.CLOCK_BOOTTIME
+
 // proc is a line of the process table.
 type proc struct {
 	pid, ppid, pgrp, session int

@@ -11,7 +11,7 @@ import (
 
 // File descriptors that a supervisor is started with, besides the command's standard streams on 0 to 2.
 const (
-	controlFD = 3 // the daemon writes the Spec and then at most one terminate; its closing ends the command
+	controlFD = 3 // the daemon writes the Spec, then beats and terminates; its closing ends the command
 	reportFD  = 4 // the supervisor writes one Report, then closes it by exiting
 )
 
@@ -24,15 +24,24 @@ type Spec struct {
 	Dir       []byte        // working directory; empty = the daemon's
 	Env       [][]byte      // the whole environment, as NAME=value
 	KillAfter time.Duration // between SIGTERM and SIGKILL
+
+	// Beat, when over 0, ends the whole group by SIGKILL, without a grace period, once the daemon has shown no life for that long
+	// ([Handle.Beat]): it may be frozen, so that nobody could stop the command when another daemon takes over.
+	// A beat is taken for up to Beat/8 older than it is, so send at least four in each Beat.
+	Beat time.Duration
+	// Since is a value of [Now] at which the daemon was known to be alive; the first silence counts from there, so that a Spec which
+	// waits out a freeze in the pipe starts nothing. 0 = when [Handle.Run] is called.
+	Since time.Duration
 }
 
 // Report is how it ended.
 type Report struct {
-	Exit       int    // the command's exit code, 128 + Signal when a signal ended it
-	Signal     int    // the signal that ended the command, else 0
-	Terminated bool   // the command was still running when the daemon asked for its end
-	Error      string // why the command could not be started; "" when it was
-	Transient  bool   // with Error: another attempt may succeed (out of memory, program being written, ...)
+	Exit       int           // the command's exit code, 128 + Signal when a signal ended it
+	Signal     int           // the signal that ended the command, else 0
+	Terminated bool          // the command was still running when the daemon asked for its end
+	Silent     time.Duration // the group was killed because the daemon had been silent for this long (Spec.Beat), else 0; the command itself may have ended before
+	Error      string        // why the command could not be started; "" when it was
+	Transient  bool          // with Error: another attempt may succeed (out of memory, program being written, ...)
 }
 
 // writeSpec blocks while the pipe is full.
@@ -47,9 +56,6 @@ func writeSpec(w io.Writer, s Spec) error {
 	}
 	return nil
 }
-
-// terminate is the one command that may follow a spec.
-const terminate = 'T'
 
 // readReport blocks until the report is complete. A supervisor that died without one gives [io.ErrUnexpectedEOF].
 func readReport(r io.Reader) (Report, error) {

@@ -49,6 +49,10 @@ func Main(args []string) int {
 	if subreaperErr != nil {
 		return finish(report, Report{Error: subreaperErr.Error(), Transient: true})
 	}
+	l := listener{fd: int(control.Fd()), limit: spec.Beat, heard: spec.Since, checked: spec.Since, clock: Now}
+	if silence := l.silence(); spec.Beat > 0 && silence >= spec.Beat {
+		return finish(report, Report{Error: fmt.Sprintf("not started: the daemon was silent for %v", silence.Round(time.Millisecond)), Transient: true})
+	}
 	pid, err := start(spec)
 	releaseStdio()
 	if err != nil {
@@ -60,7 +64,11 @@ func Main(args []string) int {
 		return finish(report, rep)
 	}
 	s := supervisor{main: pid, killAfter: spec.KillAfter}
-	return finish(report, s.wait(commands(control)))
+	orders := make(chan order)
+	go l.run(orders) // ends with the process
+	rep := s.wait(orders)
+	runtime.KeepAlive(control) // its finalizer would close the pipe under the listener
+	return finish(report, rep)
 }
 
 // finish writes the report; nobody may be left to read it, which is no failure of ours.
@@ -98,39 +106,14 @@ func isPipe(fd int) bool {
 	return syscall.Fstat(fd, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFIFO
 }
 
-// order is what the control pipe says.
-type order int
-
-const (
-	orderTerminate order = iota
-	orderOrphaned        // the daemon is gone
-)
-
-// commands reads the control pipe until it closes. Its goroutine ends with the process.
-func commands(control io.Reader) <-chan order {
-	out := make(chan order)
-	go func() {
-		var b [1]byte
-		for {
-			if n, err := control.Read(b[:]); n == 0 || err != nil {
-				out <- orderOrphaned
-				return
-			}
-			if b[0] == terminate {
-				out <- orderTerminate
-			}
-		}
-	}()
-	return out
-}
-
 // supervisor is the state of the one loop.
 type supervisor struct {
 	main      int
 	killAfter time.Duration
-	stopping  bool      // SIGTERM was sent
-	deadline  time.Time // with stopping: when SIGKILL follows
-	asked     bool      // the daemon asked for the end
+	stopping  bool          // SIGTERM was sent
+	deadline  time.Time     // with stopping: when SIGKILL follows
+	asked     bool          // the daemon asked for the end
+	silent    time.Duration // the daemon did not show life for this long
 }
 
 // wait returns when no descendant is left.
@@ -147,22 +130,34 @@ func (s *supervisor) wait(orders <-chan order) Report {
 				rep.Terminated = s.asked
 			}
 			if e.last {
+				rep.Silent = s.silent
 				return rep
 			}
 			s.stop(s.killAfter, kill)
 		case o := <-orders:
-			s.asked = true
-			grace := s.killAfter
-			if o == orderOrphaned {
-				grace = min(grace, orphanGrace)
-				orders = nil
-			}
-			s.stop(grace, kill)
+			s.obey(o, kill)
 		case <-kill.C:
 			signalDescendants(syscall.SIGKILL)
 			kill.Reset(pause)
 			pause = min(2*pause, maxKillPause)
 		}
+	}
+}
+
+// obey carries out an order.
+func (s *supervisor) obey(o order, kill *time.Timer) {
+	switch o.kind {
+	case orderTerminate:
+		s.asked = true
+		s.stop(s.killAfter, kill)
+	case orderOrphaned:
+		s.asked = true
+		s.stop(min(s.killAfter, orphanGrace), kill)
+	case orderSilent:
+		s.silent = o.silence
+		signalDescendants(syscall.SIGKILL) // now: a successor may be about to run the turn again
+		s.stopping, s.deadline = true, time.Now()
+		kill.Reset(minKillPause)
 	}
 }
 

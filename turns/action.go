@@ -11,6 +11,7 @@ import (
 type Action interface {
 	// Run makes one attempt and blocks until it is over. When ctx ends it stops what it started, children included,
 	// before it returns; context.Cause tells a time-out ([ErrTimeout]), a cancel ([ErrCancelled]) and a shutdown ([ErrShutdown]) apart.
+	// With [triggerd.ErrFenced] another daemon may be running the turn already: it ends at once, without any grace.
 	// It never panics on any event and never writes state: the outcome says what should become of the turn.
 	Run(ctx context.Context, a *Attempt) triggerd.Outcome
 	// NeedsRunning reports whether a `running` entry must be stored before the action may have an effect,

@@ -42,6 +42,13 @@ type ExecOptions struct {
 	MaxOutput  int64             // kept of standard output and error together; 0 = DefaultMaxOutput, negative = nothing
 	Secrets    Secrets
 	Redact     Redact
+
+	// Beat, when over 0, fences the command: it is killed, with everything that it started and without a grace period, at most Beat
+	// after the last moment at which Alive was true, even if this process is frozen then. Alive is asked every Beat/4 and just before
+	// the command starts; nil = always true. It must not block and is called from several goroutines.
+	Beat  time.Duration
+	Alive func() bool
+
 	Supervisor []string // what starts supervise.Main in a process of its own, for example {"/proc/self/exe", supervise.Argument}
 }
 
@@ -55,6 +62,8 @@ type execAction struct {
 	killAfter  time.Duration
 	lateAfter  time.Duration
 	maxOutput  int64
+	beat       time.Duration
+	alive      func() bool
 	supervisor []string
 	host       string
 }
@@ -69,7 +78,10 @@ func NewExec(o ExecOptions) (turns.Action, error) {
 	e := &execAction{
 		base:      base{secrets: o.Secrets, redact: o.Redact},
 		deadCodes: slices.Clone(o.DeadCodes), killAfter: o.KillAfter, lateAfter: lateAfter,
-		maxOutput: o.MaxOutput, supervisor: slices.Clone(o.Supervisor),
+		maxOutput: o.MaxOutput, beat: o.Beat, alive: o.Alive, supervisor: slices.Clone(o.Supervisor),
+	}
+	if e.alive == nil {
+		e.alive = func() bool { return true }
 	}
 	if e.killAfter <= 0 {
 		e.killAfter = DefaultKillAfter
@@ -106,6 +118,9 @@ func (o *ExecOptions) check() error {
 	if len(o.Command) == 0 || o.Command[0] == "" {
 		errs = append(errs, errors.New("command: name a program"))
 	}
+	if o.Beat < 0 {
+		errs = append(errs, fmt.Errorf("beat: %v is negative", o.Beat))
+	}
 	if len(o.Supervisor) == 0 {
 		errs = append(errs, errors.New("no supervisor given"))
 	}
@@ -130,7 +145,8 @@ func (o *ExecOptions) check() error {
 // NeedsRunning implements [turns.Action]: a later owner must know which process group to wait for.
 func (e *execAction) NeedsRunning() bool { return true }
 
-// Run implements [turns.Action]. It returns when no process of the command is left.
+// Run implements [turns.Action]. It returns when no process of the command is left. When ctx ends, the command has KillAfter
+// to end by itself, but none when the cause is [triggerd.ErrFenced]: then a successor may be about to run it again.
 func (e *execAction) Run(ctx context.Context, a *turns.Attempt) triggerd.Outcome {
 	return e.attempt(ctx, a, e.exec)
 }
@@ -171,6 +187,12 @@ func (e *execAction) begin(r *run, h *supervise.Handle, spec supervise.Spec) (f 
 	if f := r.interrupted(); f != nil {
 		return f
 	}
+	if e.beat > 0 {
+		spec.Beat, spec.Since = e.beat, supervise.Now() // before the question, so that a freeze after its answer counts
+		if !e.alive() {
+			return retry("not started: another daemon may be the owner of this turn by now")
+		}
+	}
 	if err := h.Run(r.ctx, spec); err != nil {
 		return r.orInterrupted("start the command: %w", err)
 	}
@@ -188,6 +210,7 @@ func (r *run) orInterrupted(format string, err error) *failure {
 
 // wait returns when the group is gone, by itself or because ctx ended.
 func (e *execAction) wait(ctx context.Context, h *supervise.Handle) (supervise.Report, error) {
+	defer e.beats(h)()
 	type result struct {
 		rep supervise.Report
 		err error
@@ -202,6 +225,13 @@ func (e *execAction) wait(ctx context.Context, h *supervise.Handle) (supervise.R
 		return res.rep, res.err
 	case <-ctx.Done():
 	}
+	forever := context.WithoutCancel(ctx) // Kill has no deadline, hence no error
+	if errors.Is(context.Cause(ctx), triggerd.ErrFenced) {
+		_ = supervise.Kill(forever, h.Group())
+		res := <-done
+		res.rep.Terminated = res.rep.Signal == int(unix.SIGKILL)
+		return res.rep, res.err
+	}
 	h.Terminate()
 	late := time.NewTimer(e.killAfter + e.lateAfter)
 	defer late.Stop()
@@ -210,9 +240,37 @@ func (e *execAction) wait(ctx context.Context, h *supervise.Handle) (supervise.R
 		return res.rep, res.err
 	case <-late.C:
 	}
-	_ = supervise.Kill(context.WithoutCancel(ctx), h.Group()) // no deadline, hence no error
+	_ = supervise.Kill(forever, h.Group())
 	res := <-done
 	return res.rep, res.err
+}
+
+// beats tells the supervisor that the daemon is alive, for as long as it is, until stop is called. They go on while the command
+// is being ended: that may take long, and fencing holds there too.
+func (e *execAction) beats(h *supervise.Handle) (stop func()) {
+	if e.beat <= 0 {
+		return func() {}
+	}
+	quit, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(max(e.beat/4, time.Millisecond))
+		defer tick.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+			}
+			if e.alive() {
+				h.Beat()
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-ended
+	}
 }
 
 func (e *execAction) outcome(r *run, rep supervise.Report, err error, out *capture) triggerd.Outcome {
@@ -231,6 +289,10 @@ func (e *execAction) outcome(r *run, rep supervise.Report, err error, out *captu
 		return o
 	}
 	o.Result.ExitCode = &rep.Exit
+	if rep.Silent > 0 {
+		o.Verb, o.Cause = triggerd.Retry, fmt.Sprintf("killed: the daemon was silent for %v", rep.Silent.Round(10*time.Millisecond))
+		return o
+	}
 	if f := r.interrupted(); f != nil && rep.Terminated {
 		o.Verb, o.Cause = f.verb, f.cause
 		return o

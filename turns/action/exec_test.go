@@ -89,6 +89,7 @@ func TestExecOptionsAreRefused(t *testing.T) {
 		want string
 	}{
 		"no command":      {ExecOptions{}, "command: name a program"},
+		"negative beat":   {ExecOptions{Command: []string{"true"}, Beat: -1}, "beat: -1ns is negative"},
 		"no supervisor":   {ExecOptions{Command: []string{"true"}}, "no supervisor"},
 		"bad template":    {ExecOptions{Command: []string{"true", "${{ nope }}"}}, "command[1]: "},
 		"bad variable":    {ExecOptions{Command: []string{"true"}, Env: map[string]string{"A=B": ""}}, `"A=B" cannot name a variable`},

@@ -22,6 +22,9 @@ const (
 	asDaemon     = "__daemon"
 )
 
+// victimBeat in the environment is the Beat of a victim's action.
+const victimBeat = "TRIGGERD_TEST_BEAT"
+
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -34,9 +37,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// victim is a daemon that runs one exec action, prints the process that it records, and waits to be killed.
+// victim is a daemon that runs one exec action, prints the process that it records, and waits to be killed. If it is not, it prints the outcome.
 func victim(command []string) int {
-	act, err := NewExec(ExecOptions{Command: command, Supervisor: supervisor()})
+	beat, _ := time.ParseDuration(os.Getenv(victimBeat))
+	act, err := NewExec(ExecOptions{Command: command, Supervisor: supervisor(), Beat: beat})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -46,7 +50,8 @@ func victim(command []string) int {
 		fmt.Println(p.Group, p.Started)
 		return nil
 	}
-	act.Run(context.Background(), a)
+	o := act.Run(context.Background(), a)
+	fmt.Println(o.Verb, o.Cause)
 	return 0
 }
 
