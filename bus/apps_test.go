@@ -175,7 +175,7 @@ func TestAppIsConfined(t *testing.T) {
 			violates(t, a)
 		})
 	}
-	for _, subject := range []string{">", "_INBOX.>", "_INBOX_others.>", "_DAEMON_>", "triggerd.push.orders.>", "triggerd.>", "$JS.>"} {
+	for _, subject := range []string{">", "_INBOX.>", "_INBOX_others.>", "_TRIGGERD.>", "triggerd.push.orders.>", "triggerd.>", "$JS.>"} {
 		t.Run("cannot subscribe to "+subject, func(t *testing.T) {
 			a := mustConnect(t, cred)
 			if _, err := a.Subscribe(subject, func(*nats.Msg) {}); err != nil {

@@ -157,7 +157,7 @@ func (b *Bus) connect() (*nats.Conn, error) {
 	opts := []nats.Option{
 		nats.Name("triggerd"),
 		// The daemon's replies carry payloads, so the place they come back to must not be guessable.
-		nats.CustomInboxPrefix("_DAEMON_" + nuid.Next()),
+		nats.CustomInboxPrefix(inboxPrefix + "." + nuid.Next()),
 		nats.MaxReconnects(-1),
 		nats.PingInterval(pingInterval),
 		nats.CustomReconnectDelay(func(n int) time.Duration {
