@@ -132,6 +132,9 @@ func TestAppMayPublishOnItsOwnSubjects(t *testing.T) {
 	if _, err := b.NC.Subscribe("triggerd.submit.orders.>", func(m *nats.Msg) { _ = m.Respond([]byte("stored " + m.Subject)) }); err != nil {
 		t.Fatal(err)
 	}
+	if err := b.NC.Flush(); err != nil { // the subscription is there before somebody asks
+		t.Fatal(err)
+	}
 	if r, err := a.Request("triggerd.submit.orders.created", nil, 5*time.Second); err != nil || string(r.Data) != "stored triggerd.submit.orders.created" {
 		t.Fatalf("submit: %v, %v", r, err)
 	}
@@ -217,6 +220,9 @@ func TestAppCannotHaveAnswersStoredElsewhere(t *testing.T) {
 	a := mustConnect(t, addApp(t, b, "orders"))
 	addApp(t, b, "others")
 	if _, err := b.NC.Subscribe("triggerd.submit.orders.>", func(m *nats.Msg) { _ = m.Respond([]byte("answer")) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.NC.Flush(); err != nil { // the subscription is there before somebody asks
 		t.Fatal(err)
 	}
 	for _, subject := range []string{"triggerd.push.orders.x", "triggerd.submit.orders.x"} {

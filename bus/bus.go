@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -218,6 +219,25 @@ func (b *Bus) Sync(ctx context.Context) error {
 		return nil
 	}
 	return b.syncer.Sync(ctx)
+}
+
+// Flush is Sync in every mode of the embedded server: it blocks until all that it has written is on the device, where the system can do that.
+func (b *Bus) Flush(ctx context.Context) error {
+	if b.syncer != nil {
+		return b.syncer.Sync(ctx)
+	}
+	if b.embedded == nil || !groupSyncSupported {
+		return nil
+	}
+	dir, err := os.Open(b.opts.Embedded.Store)
+	if err != nil {
+		return fmt.Errorf("flush store: %w: %w", triggerd.ErrUnavailable, err)
+	}
+	defer func() { _ = dir.Close() }()
+	if err := syncFileSystem(dir); err != nil {
+		return fmt.Errorf("flush store: %w: %w", triggerd.ErrUnavailable, err)
+	}
+	return nil
 }
 
 // NextWriter is a fresh mark for [HeaderWriter]. Use one for all tries of the same write.

@@ -41,6 +41,9 @@ func (e *Entry) appendJSON(b []byte) []byte {
 	if e.Whole != 0 {
 		b = strconv.AppendUint(appendName(b, "w"), e.Whole, 10)
 	}
+	if e.Since != 0 {
+		b = strconv.AppendUint(appendName(b, "si"), e.Since, 10)
+	}
 	b = append(appendName(b, "k"), '{')
 	b = appendText(b, "c", e.Key.Connection)
 	b = appendText(b, "t", e.Key.Trigger)

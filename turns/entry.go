@@ -1,6 +1,7 @@
 package turns
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -39,6 +40,7 @@ type Entry struct {
 	Opened    time.Time        `json:"op"`
 	OpenSeq   uint64           `json:"os,omitempty"` // the first entry's sequence; 0 in the first entry
 	Whole     uint64           `json:"w,omitempty"`  // the sequence of the entry that holds the turn whole; 0 = this one if it does, else OpenSeq
+	Since     uint64           `json:"si,omitempty"` // written again: the sequence of the entry that said first what this one says
 	Key       triggerd.TurnKey `json:"k"`
 	ReplayOf  string           `json:"ro,omitempty"`
 	Thread    string           `json:"th,omitempty"`
@@ -82,6 +84,9 @@ type eventMeta struct {
 	Seq          uint64            `json:"q,omitempty"`
 	Target       string            `json:"tg,omitempty"`
 }
+
+// since is the sequence of the entry that said first what this one says.
+func (e *Entry) since() uint64 { return cmp.Or(e.Since, e.Seq) }
 
 // whole reports whether the entry holds the turn whole.
 func (e *Entry) whole() bool {

@@ -42,7 +42,7 @@ func drawEntry(t *rapid.T) *Entry {
 			ExitCode: &code, Status: 503, ContentType: text.Draw(t, "type"), Cut: true, Bytes: 1 << 40,
 		}}).Draw(t, "result"),
 		Daemon: text.Draw(t, "daemon"), Epoch: rapid.Uint64().Draw(t, "epoch"), Opened: drawTime(t, "opened"),
-		OpenSeq: rapid.Uint64Min(1).Draw(t, "open seq"),
+		OpenSeq: rapid.Uint64Min(1).Draw(t, "open seq"), Whole: rapid.Uint64().Draw(t, "whole"), Since: rapid.Uint64().Draw(t, "since"),
 		Key: triggerd.TurnKey{
 			Connection: "c", Trigger: "t", EventID: rapid.StringN(1, 40, 200).Draw(t, "id"), Replay: rapid.IntRange(0, 9).Draw(t, "replay"),
 		},

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/bus"
 )
 
 // A turn's first entry holds it whole, and the later ones only say what became of it, so finished turns go as they came: the oldest entries
@@ -48,9 +49,11 @@ func (e *Engine) Expire(ctx context.Context, before time.Time) error {
 	if err := e.carry(ctx, upTo); err != nil {
 		return fmt.Errorf("expire turns: %w", err)
 	}
-	upTo = e.needed(upTo)
-	if upTo <= b.Turns.CachedInfo().State.FirstSeq {
+	if upTo = e.needed(upTo); upTo <= b.Turns.CachedInfo().State.FirstSeq {
 		return nil
+	}
+	if err := b.Flush(ctx); err != nil { // what was carried must not be less durable than what it stands for was
+		return fmt.Errorf("expire turns: %w", err)
 	}
 	if err := b.Turns.Purge(ctx, jetstream.WithPurgeSequence(upTo)); err != nil {
 		return fmt.Errorf("expire turns: %w: %w", triggerd.ErrUnavailable, err)
@@ -62,6 +65,9 @@ func (e *Engine) Expire(ctx context.Context, before time.Time) error {
 func (e *Engine) needed(upTo uint64) uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.fenced != nil {
+		return 0 // its successor knows what is needed
+	}
 	upTo = min(upTo, e.low.settled())
 	for _, t := range e.board.turns {
 		upTo = min(upTo, t.wholeSeq)
@@ -85,8 +91,12 @@ func (e *Engine) carry(ctx context.Context, upTo uint64) error {
 		last := map[*turn]uint64{}
 		for _, t := range batch {
 			en, seq, err := e.again(ctx, t)
-			if err != nil {
+			if errors.Is(err, triggerd.ErrUnavailable) {
 				return fmt.Errorf("turn %s: %w", t.key, err)
+			}
+			if err != nil {
+				e.bury(t, err)
+				continue
 			}
 			next[t], last[t] = en, seq
 		}
@@ -107,6 +117,19 @@ func (e *Engine) carry(ctx context.Context, upTo uint64) error {
 	return nil
 }
 
+// bury ends a turn that can never be read: it would hold back for ever what is older than it (P7).
+func (e *Engine) bury(t *turn, why error) {
+	cause := e.cause("the turn cannot be read: " + why.Error())
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.board.turns[t.hash] != t || t.taken || t.state == Running {
+		return // the next pass finds it again, or it has ended
+	}
+	if e.background(func() { e.end(t, Dead, cause) }) == nil {
+		e.board.take(t)
+	}
+}
+
 // again makes an entry that holds an unfinished turn whole, as the one that was last says; nil when it has ended meanwhile.
 func (e *Engine) again(ctx context.Context, t *turn) (*Entry, uint64, error) {
 	last, err := e.ledger.last(ctx, t.hash)
@@ -117,10 +140,34 @@ func (e *Engine) again(ctx context.Context, t *turn) (*Entry, uint64, error) {
 	if errors.Is(err, triggerd.ErrUnavailable) || w == nil {
 		return nil, 0, err
 	}
-	en := &Entry{Cause: last.Cause, OnCrash: last.OnCrash, Result: last.Result}
-	en.body[partOutput], en.Parts[partOutput] = last.body[partOutput], last.Parts[partOutput]
+	left := last // what holds the result of the last attempt that left one
+	if last.Result == nil && last.Attempt > 0 {
+		if left, err = e.lastResult(ctx, last); err != nil {
+			return nil, 0, err
+		}
+	}
+	en := &Entry{Since: last.since(), Cause: last.Cause, OnCrash: last.OnCrash, Result: left.Result}
+	en.body[partOutput], en.Parts[partOutput] = left.body[partOutput], left.Parts[partOutput]
 	if err := e.ledger.fill(ctx, en, w); err != nil {
 		return nil, 0, err
 	}
 	return en, last.Seq, nil
+}
+
+// lastResult is the newest entry of a turn that holds a result, with its body; last itself when none does.
+func (e *Engine) lastResult(ctx context.Context, last *Entry) (*Entry, error) {
+	found := uint64(0)
+	err := e.ledger.scan(ctx, bus.ScanOptions{Filter: last.Subject}, func(en *Entry) {
+		if en.Result != nil {
+			found = en.Seq
+		}
+	})
+	if err != nil || found == 0 {
+		return last, err
+	}
+	m, err := e.opts.Bus.At(ctx, e.opts.Bus.Turns, found)
+	if err != nil {
+		return nil, err
+	}
+	return decodeEntry(m.Subject, m.Header, m.Data, m.Sequence)
 }

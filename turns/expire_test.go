@@ -172,3 +172,89 @@ func TestExpireUnderLoad(t *testing.T) {
 		t.Errorf("%d runs of %d turns", len(act.ran()), n)
 	}
 }
+
+// What was carried is carried on, pass after pass, and leaves nothing behind.
+func TestExpireAgainAndAgain(t *testing.T) {
+	r := setup(t, trigger("b", &auto{}))
+	r.pause("b", Pause{})
+	r.openTurns(ask("b", "1", "L"), ask("b", "2", "L"), ask("b", "3", ""))
+	for range 4 {
+		r.expire()
+	}
+	if n := r.entriesLeft(); n != 3 {
+		t.Errorf("%d entries are left of three turns", n)
+	}
+}
+
+// A parked turn was told when it was parked; carrying it is no news.
+func TestExpireTellsNothing(t *testing.T) {
+	act := newManual()
+	r := setup(t, trigger("a", act))
+	r.openTurns(ask("a", "1", ""))
+	act.next(t, "1").out <- triggerd.Outcome{Verb: triggerd.Parked, Cause: "unknown"}
+	r.want("1", Parked)
+	if err := r.engine.saveCheckpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second one carries what the first one has written
+		r.expire()
+		r.restart()
+		if r.recovered.Finals != 0 {
+			t.Fatal("it is told again")
+		}
+	}
+}
+
+// An owner that was overtaken no longer knows what is needed.
+func TestExpireOfFormerOwner(t *testing.T) {
+	r := setup(t, trigger("a", &auto{}))
+	r.openTurns(ask("a", "1", ""))
+	r.want("1", Done)
+	r.engine.Fence()
+	wantErr(t, recv(t, r.ran, "Run"), triggerd.ErrFenced)
+	r.ran <- nil // for the clean-up
+	r.expire()
+	if n := r.entriesLeft(); n != 2 {
+		t.Errorf("%d entries are left, want all", n)
+	}
+}
+
+// The result of the last attempt stays, also when another entry came after it.
+func TestExpireKeepsResult(t *testing.T) {
+	act := newManual()
+	s := trigger("a", act)
+	s.Retry.Initial, s.Retry.Max = 0, 0
+	r := setup(t, s)
+	r.openTurns(ask("a", "1", ""))
+	act.next(t, "1").out <- triggerd.Outcome{
+		Verb: triggerd.Retry, Cause: "not yet", RetryAfter: time.Hour, Result: triggerd.Result{Status: 503, Output: []byte("busy")},
+	}
+	r.until("it waits", func() bool { return r.engine.Counts()["a"].Queued == 1 })
+	r.engine.SetTriggers(map[string]*Spec{})
+	r.until("it is held", func() bool { return r.engine.Counts()["a"].Held == 1 })
+	r.expire()
+	if d, err := r.engine.Show(t.Context(), hashOf("a", "1")); err != nil || d.Result == nil || d.Result.Status != 503 || string(d.Output) != "busy" {
+		t.Errorf("it shows %+v, %v", d, err)
+	}
+}
+
+// A turn that can never be read ends, instead of holding back what is older than it for ever.
+func TestExpireOfUnreadableTurn(t *testing.T) {
+	act := newManual()
+	s := trigger("a", act)
+	s.Retry.Initial, s.Retry.Max = 0, 0
+	r := setup(t, s, trigger("b", &auto{}))
+	r.openTurns(ask("a", "1", ""))
+	act.next(t, "1").out <- triggerd.Outcome{Verb: triggerd.Retry, Cause: "not yet", RetryAfter: time.Hour}
+	r.until("it waits", func() bool { return r.engine.Counts()["a"].Queued == 1 })
+	if err := r.bus.Turns.DeleteMsg(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		r.openTurns(ask("b", fmt.Sprint(i), ""))
+	}
+	r.until("the others are over", func() bool { return r.engine.Counts()["b"] == Counts{} })
+	r.expire()
+	r.until("it is dead", func() bool { return r.get(hashOf("a", "1")).State == Dead })
+	r.until("what is older has gone", func() bool { r.expire(); return r.entriesLeft() <= 1 })
+}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/bus"
 )
 
 // Cancel ends a turn that is not final. A running attempt is stopped first, and one that succeeds all the same ends as done;
@@ -13,6 +15,15 @@ import (
 // Errors: [triggerd.ErrNotFound], [triggerd.ErrConflict] when the turn is final already.
 func (e *Engine) Cancel(ctx context.Context, hash string) error {
 	e.mu.Lock()
+	for until := time.Now().Add(takenPatience); ; {
+		t := e.board.turns[hash]
+		if t == nil || !t.taken || t.cancelled || time.Now().After(until) {
+			break
+		}
+		e.mu.Unlock() // its next entry is being written, which takes a moment
+		bus.Pause(ctx, takenPause)
+		e.mu.Lock()
+	}
 	t := e.board.turns[hash]
 	if t == nil {
 		e.mu.Unlock()
@@ -34,6 +45,12 @@ func (e *Engine) Cancel(ctx context.Context, hash string) error {
 	}
 }
 
+// A turn that is taken for a moment is waited for.
+const (
+	takenPause    = 10 * time.Millisecond
+	takenPatience = 2 * time.Second
+)
+
 // cancelLocked sees to it that the turn ends, and that its finished channel is closed then.
 func (e *Engine) cancelLocked(t *turn) error {
 	if t.cancelled {
@@ -45,7 +62,7 @@ func (e *Engine) cancelLocked(t *turn) error {
 	case t.state == Running:
 		t.cancel(ErrCancelled)
 	default:
-		if err := e.background(func() { e.end(t, ErrCancelled.Error()) }); err != nil {
+		if err := e.background(func() { e.end(t, Cancelled, ErrCancelled.Error()) }); err != nil {
 			return err
 		}
 		e.board.take(t)
@@ -58,7 +75,7 @@ func (e *Engine) cancelLocked(t *turn) error {
 }
 
 // end records the end of a turn that does not run; the caller has taken it.
-func (e *Engine) end(t *turn, cause string) {
+func (e *Engine) end(t *turn, s State, cause string) {
 	if !e.gone(t) {
 		return
 	}
@@ -67,7 +84,7 @@ func (e *Engine) end(t *turn, cause string) {
 		e.log.Warn().Err(err).Str("turn", t.hash).Msg("turn ends without what could not be read of it")
 	}
 	if e.closing.Err() == nil {
-		e.final(t, w, Cancelled, cause, nil)
+		e.final(t, w, s, cause, nil)
 	}
 }
 
@@ -105,7 +122,7 @@ func (e *Engine) Retry(ctx context.Context, hash string) (triggerd.TurnKey, erro
 	key, err := e.replay(ctx, last, w)
 	e.mu.Lock()
 	if err == nil {
-		err = e.background(func() { e.end(parked, "repeated as "+key.String()) })
+		err = e.background(func() { e.end(parked, Cancelled, "repeated as "+key.String()) })
 	}
 	if err != nil {
 		e.board.giveBack(parked)
@@ -180,6 +197,9 @@ func (e *Engine) read(ctx context.Context, hash string) (*Entry, *loaded, error)
 		}
 		if !errors.Is(err, triggerd.ErrNotFound) {
 			return nil, nil, fmt.Errorf("read turn %s: %w", hash, err)
+		}
+		if last.State.Final() && !last.whole() {
+			return nil, nil, fmt.Errorf("turn %s has expired, but for its end: %w", hash, triggerd.ErrNotFound)
 		}
 		now, err2 := e.ledger.last(ctx, hash)
 		if err2 != nil || now == nil || now.Seq == last.Seq {

@@ -251,6 +251,7 @@ func (e *Engine) moveTaken(batch []*turn, entry func(*turn) *Entry) error {
 		if entries[i].whole() {
 			t.wholeSeq = t.lastSeq
 		}
+		e.low.seen = max(e.low.seen, t.lastSeq)
 		e.board.settle(t, entries[i].State)
 	}
 	e.wakeLocked()

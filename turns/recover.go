@@ -173,7 +173,7 @@ func (e *Engine) claimAll(ctx context.Context, found map[string]*history) error 
 func (e *Engine) claim(ctx context.Context, last *Entry) (*Entry, error) {
 	for {
 		t := turnOf(last)
-		en := &Entry{State: last.State, Claimed: true, Cause: last.Cause, NotBefore: last.NotBefore, Process: last.Process, OnCrash: last.OnCrash}
+		en := &Entry{State: last.State, Claimed: true, Since: last.since(), Cause: last.Cause, NotBefore: last.NotBefore, Process: last.Process, OnCrash: last.OnCrash}
 		e.stamp(t, en)
 		seq, err := e.ledger.write(ctx, t.subject, t.lastSeq, en)
 		if err == nil {
@@ -210,7 +210,7 @@ func (e *Engine) readmit(ctx context.Context, cp checkpoint, open []*Entry, r *R
 		}
 		t.wake = backoffLeft(t.wake, time.Now(), longest)
 		switch {
-		case last.State == Parked && last.Seq >= cp.Told:
+		case last.State == Parked && last.since() >= cp.Told:
 			r.Finals++
 			if err := e.tell(ctx, infoOf(last)); err != nil {
 				return err
