@@ -72,8 +72,9 @@ func TestExpire(t *testing.T) {
 	}
 }
 
-// A turn that fails and waits keeps its attempts, its wait and what the last attempt left, and can still be repeated after its end.
-func TestExpireBetweenAttempts(t *testing.T) {
+// failedOnce has a turn whose first attempt failed with a result, and whose next one is far away.
+func failedOnce(t *testing.T) (*rig, *manual) {
+	t.Helper()
 	act := newManual()
 	s := trigger("a", act)
 	s.Retry.Initial, s.Retry.Max = 0, 0
@@ -83,6 +84,12 @@ func TestExpireBetweenAttempts(t *testing.T) {
 		Verb: triggerd.Retry, Cause: "not yet", RetryAfter: time.Hour, Result: triggerd.Result{Status: 503, Output: []byte("busy")},
 	}
 	r.until("it waits", func() bool { return r.engine.Counts()["a"].Queued == 1 })
+	return r, act
+}
+
+// A turn that fails and waits keeps its attempts, its wait and what the last attempt left, and can still be repeated after its end.
+func TestExpireBetweenAttempts(t *testing.T) {
+	r, act := failedOnce(t)
 	r.expire()
 	r.restart()
 	d, err := r.engine.Show(t.Context(), hashOf("a", "1"))
@@ -221,15 +228,7 @@ func TestExpireOfFormerOwner(t *testing.T) {
 
 // The result of the last attempt stays, also when another entry came after it.
 func TestExpireKeepsResult(t *testing.T) {
-	act := newManual()
-	s := trigger("a", act)
-	s.Retry.Initial, s.Retry.Max = 0, 0
-	r := setup(t, s)
-	r.openTurns(ask("a", "1", ""))
-	act.next(t, "1").out <- triggerd.Outcome{
-		Verb: triggerd.Retry, Cause: "not yet", RetryAfter: time.Hour, Result: triggerd.Result{Status: 503, Output: []byte("busy")},
-	}
-	r.until("it waits", func() bool { return r.engine.Counts()["a"].Queued == 1 })
+	r, _ := failedOnce(t)
 	r.engine.SetTriggers(map[string]*Spec{})
 	r.until("it is held", func() bool { return r.engine.Counts()["a"].Held == 1 })
 	r.expire()
