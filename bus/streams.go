@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/triggerd/triggerd"
@@ -61,32 +63,47 @@ func (b *Bus) streams() []jetstream.StreamConfig {
 	}
 }
 
-// ensure creates or updates streams and buckets. It is safe to repeat.
+// ensurePatience is how long a start waits for a cluster that is being formed, elects a leader or creates replicas.
+const ensurePatience = 30 * time.Second
+
+// ensure creates or updates streams and buckets, and waits for a NATS system of somebody else that cannot do so yet. It is safe to repeat,
+// also by several daemons at once.
 func (b *Bus) ensure(ctx context.Context) error {
+	for deadline := time.Now().Add(ensurePatience); ; {
+		err := b.ensureAll(ctx)
+		if err == nil || b.embedded != nil || !temporary(err) || time.Now().After(deadline) {
+			return err
+		}
+		b.log.Info().Err(err).Msg("NATS cannot prepare the streams yet; trying again")
+		if !Pause(ctx, time.Second) {
+			return err
+		}
+	}
+}
+
+// temporary reports whether the same request may work in a moment.
+func temporary(err error) bool {
+	var api *jetstream.APIError
+	if errors.As(err, &api) {
+		return api.Code == 503 || api.Code == 500
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrStreamNotFound)
+}
+
+func (b *Bus) ensureAll(ctx context.Context) error {
 	for _, cfg := range b.streams() {
 		if err := b.ensureStream(ctx, cfg); err != nil {
 			return err
 		}
 	}
-	kv, err := b.JS.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket:      b.Names.Control(),
-		Description: "triggerd: leases, pauses, config versions, positions",
-		Storage:     jetstream.FileStorage,
-		Replicas:    b.opts.replicas(),
-	})
-	if err != nil {
+	var err error
+	if b.Control, err = b.ensureControl(ctx); err != nil {
 		return fmt.Errorf("create bucket %s: %w", b.Names.Control(), err)
 	}
-	blobs, err := b.JS.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
-		Bucket:      b.Names.Blobs(),
-		Description: "triggerd: payloads and results over the message limit",
-		Storage:     jetstream.FileStorage,
-		Replicas:    b.opts.replicas(),
-	})
-	if err != nil {
+	if b.blobs, err = b.ensureBlobs(ctx); err != nil {
 		return fmt.Errorf("create bucket %s: %w", b.Names.Blobs(), err)
 	}
-	b.Control, b.blobs = kv, blobs
 	if b.Events, err = b.JS.Stream(ctx, b.Names.Events()); err != nil {
 		return fmt.Errorf("open stream %s: %w", b.Names.Events(), err)
 	}
@@ -94,6 +111,37 @@ func (b *Bus) ensure(ctx context.Context) error {
 		return fmt.Errorf("open stream %s: %w", b.Names.Turns(), err)
 	}
 	return nil
+}
+
+// Buckets are looked up first: only their number of replicas ever changes, and each daemon that starts would have a cluster update all replicas otherwise.
+func (b *Bus) ensureControl(ctx context.Context) (jetstream.KeyValue, error) {
+	if b.replicated(ctx, "KV_"+b.Names.Control()) {
+		return b.JS.KeyValue(ctx, b.Names.Control())
+	}
+	return b.JS.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket:      b.Names.Control(),
+		Description: "triggerd: leases, pauses, config versions, positions",
+		Storage:     jetstream.FileStorage,
+		Replicas:    b.opts.replicas(),
+	})
+}
+
+func (b *Bus) ensureBlobs(ctx context.Context) (jetstream.ObjectStore, error) {
+	if b.replicated(ctx, b.blobStream()) {
+		return b.JS.ObjectStore(ctx, b.Names.Blobs())
+	}
+	return b.JS.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
+		Bucket:      b.Names.Blobs(),
+		Description: "triggerd: payloads and results over the message limit",
+		Storage:     jetstream.FileStorage,
+		Replicas:    b.opts.replicas(),
+	})
+}
+
+// replicated reports whether a bucket's stream is there with as many replicas as configured.
+func (b *Bus) replicated(ctx context.Context, stream string) bool {
+	s, err := b.JS.Stream(ctx, stream)
+	return err == nil && s.CachedInfo().Config.Replicas == b.opts.replicas()
 }
 
 // EnsurePush creates or updates the stream of a push connection; maxBytes bounds what waits in it. It is safe to repeat.
@@ -136,8 +184,20 @@ func (b *Bus) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) erro
 	case v > Schema:
 		return fmt.Errorf("stream %s has schema %d, this version reads up to %d: %w: use a triggerd that writes schema %d", cfg.Name, v, Schema, ErrNewerSchema, v)
 	}
+	if same(s.CachedInfo().Config, cfg) {
+		return nil
+	}
 	if _, err := b.JS.UpdateStream(ctx, cfg); err != nil {
 		return fmt.Errorf("update stream %s: %w", cfg.Name, err)
 	}
 	return nil
+}
+
+// same reports whether a stream has the settings that we give it; what the server adds does not count.
+func same(have, want jetstream.StreamConfig) bool {
+	return have.Description == want.Description && slices.Equal(have.Subjects, want.Subjects) && have.Retention == want.Retention &&
+		have.Discard == want.Discard && have.DiscardNewPerSubject == want.DiscardNewPerSubject && have.Replicas == want.Replicas &&
+		max(have.MaxMsgsPerSubject, 0) == want.MaxMsgsPerSubject && max(have.MaxBytes, 0) == want.MaxBytes && have.MaxAge == want.MaxAge &&
+		(want.Duplicates == 0 || have.Duplicates == want.Duplicates) && have.AllowRollup == want.AllowRollup && have.AllowMsgTTL == want.AllowMsgTTL &&
+		have.AllowAtomicPublish == want.AllowAtomicPublish && have.AllowDirect == want.AllowDirect && have.Metadata[schemaKey] == want.Metadata[schemaKey]
 }
