@@ -136,8 +136,11 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 
 	var t *term
 	owned, err := d.candidate.try(ctx)
-	if err != nil {
+	if err != nil && !d.bus.External() {
 		return err
+	}
+	if err != nil {
+		d.log.Warn().Err(err).Msg("the lease cannot be read yet: starting as a standby")
 	}
 	undo.add("ownership", func() error {
 		if t == nil {
@@ -146,8 +149,13 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		return d.stopTerm(t)
 	})
 	if owned {
-		if t, err = d.startTerm(ctx, d.candidate); err != nil {
+		t, err = d.startTerm(ctx, d.candidate)
+		if err != nil && !(d.bus.External() && errors.Is(err, triggerd.ErrUnavailable)) {
 			return err
+		}
+		if err != nil {
+			d.log.Warn().Err(err).Msg("starting as a standby, because the store does not answer")
+			t = nil
 		}
 	}
 	if err := d.routeHooks(d.plan.Load()); err != nil {
@@ -243,8 +251,6 @@ func (d *Daemon) await(ctx context.Context, t **term) error {
 			Dur("took", time.Since(began)).Msg("took over the ownership")
 	case ctx.Err() != nil:
 		return nil
-	case !errors.Is(err, triggerd.ErrFenced) && !errors.Is(err, triggerd.ErrUnavailable):
-		return err
 	default:
 		d.log.Warn().Err(err).Msg("taking over failed; trying again")
 		bus.Pause(ctx, leaseEvery)
