@@ -26,6 +26,8 @@ const (
 	// leaseHold is how long an owner goes on that cannot renew while others may take over. It is shorter than leaseSilence by more than a renewal
 	// may take, so that what the owner runs has ended when the next one begins.
 	leaseHold = 3 * time.Second
+	// codeConcurrentWrite is how a stream with replicas refuses a write on a condition while another one is under way.
+	codeConcurrentWrite jetstream.ErrorCode = 10164
 )
 
 // lease is the ownership of everything in this NATS: inboxes, sources and turns. With the embedded server the lock on the store folder proves it,
@@ -35,6 +37,7 @@ type lease struct {
 	owner    leaseOwner
 	epoch    uint64
 	revision uint64
+	watched  atomic.Bool                // others may take over; as of the last renewal that worked
 	ours     bool                       // the last entry that we know of is our own
 	good     atomic.Int64               // when the last renewal that worked began, as time since base
 	base     time.Time                  // gives good its monotonic clock
@@ -176,7 +179,7 @@ func (l *lease) renew(ctx context.Context) error {
 		return nil
 	}
 	var api *jetstream.APIError
-	if errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == codeConcurrentWrite) {
 		return l.lost(ctx)
 	}
 	return fmt.Errorf("write lease: %w: %w", triggerd.ErrUnavailable, err)
@@ -189,6 +192,9 @@ func (l *lease) lost(ctx context.Context) error {
 	}
 	return fmt.Errorf("write lease: %w", triggerd.ErrFenced)
 }
+
+// alive reports whether what runs here may have effects: not while another daemon may have taken over.
+func (l *lease) alive() bool { return l.held() || !l.watched.Load() }
 
 // held reports whether the last renewal is so recent that no other daemon can have taken over.
 func (l *lease) held() bool {
@@ -204,7 +210,10 @@ func (l *lease) keep(ctx context.Context, peers func() bool) error {
 	}
 	t := time.NewTicker(leaseEvery)
 	defer t.Stop()
-	watched := peers()
+	// A standby that was there before us is heard within a second.
+	taken := time.Since(l.base)
+	others := func() bool { return peers() || time.Since(l.base)-taken < 2*leaseEvery }
+	l.watched.Store(true)
 	for {
 		select {
 		case <-ctx.Done():
@@ -218,8 +227,8 @@ func (l *lease) keep(ctx context.Context, peers func() bool) error {
 			return fmt.Errorf("keep the lease: %w", err)
 		case err == nil:
 			l.good.Store(int64(began))
-			watched = peers()
-		case watched && !l.held():
+			l.watched.Store(others())
+		case l.watched.Load() && !l.held():
 			return fmt.Errorf("keep the lease: not renewed for %v, another daemon may take over: %w", leaseHold, triggerd.ErrFenced)
 		}
 	}

@@ -119,11 +119,22 @@ func TestLeaseOfOwnerThatIsCutOff(t *testing.T) {
 			b := external(t, 1)[0]
 			l := candidate(b, "one", 0)
 			mustTry(t, l, true)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			kept := make(chan error, 1)
+			go func() { kept <- l.keep(ctx, func() bool { return peers }) }()
+			for l.watched.Load() != peers || time.Since(l.base) < 3*leaseEvery { // it takes a moment to know that nobody else is there
+				if !bus.Pause(ctx, leaseEvery/10) {
+					t.Fatal("the test has ended")
+				}
+			}
 			b.NC.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), leaseSilence)
-			defer cancel()
 			began := time.Now()
-			err := l.keep(ctx, func() bool { return peers })
+			time.AfterFunc(leaseSilence, stop)
+			err := <-kept
+			if l.alive() == peers {
+				t.Errorf("what it runs may go on: %v", l.alive())
+			}
 			if errors.Is(err, triggerd.ErrFenced) != peers {
 				t.Errorf("after %v: %v", time.Since(began), err)
 			}

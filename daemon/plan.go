@@ -119,21 +119,24 @@ func (d *Daemon) spec(cfg *configs.Config, key, name string, t *configs.Trigger)
 
 func (d *Daemon) action(cfg *configs.Config, r *configs.Run) (turns.Action, error) {
 	secret := func(name string) (string, error) { return d.secrets.Load().Get(name) }
+	var beat time.Duration
+	var alive func() bool
+	if len(cfg.NATS.URL) > 0 {
+		// What an action does must have ended when another daemon may begin, also while this one is frozen.
+		beat, alive = leaseHold, d.alive
+	}
 	switch {
 	case r.Exec != nil:
 		x := r.Exec
-		beat := time.Duration(0)
-		if len(cfg.NATS.URL) > 0 {
-			beat = leaseHold // a command must have ended when another daemon may begin, also while this one is frozen
-		}
 		return action.NewExec(action.ExecOptions{
 			Command: x.Command, Dir: x.Dir, Env: x.Env, Stdin: x.Stdin, RetryCodes: x.ExitCodes.Retry, DeadCodes: x.ExitCodes.Dead,
 			KillAfter: time.Duration(x.KillAfter), MaxOutput: int64(x.MaxOutput), Secrets: secret, Redact: d.redactBytes,
-			Supervisor: append(supervisor(), supervise.Argument), Beat: beat, Alive: d.alive,
+			Supervisor: append(supervisor(), supervise.Argument), Beat: beat, Alive: alive,
 		})
 	case r.HTTP != nil:
 		h := r.HTTP
 		return action.NewHTTP(action.HTTPOptions{
+			Alive:  alive,
 			Method: h.Method, URL: h.URL, Headers: h.Headers, Body: h.Body, RetryStatus: h.RetryStatus, AllowPrivate: h.AllowPrivate,
 			MaxResponse: int64(h.MaxResponse), Secrets: secret, Redact: d.redactBytes, UserAgent: "triggerd/" + d.opts.Version,
 		})
@@ -159,8 +162,12 @@ func reservedSubjects(prefix string) []string {
 func (d *Daemon) redactBytes(b []byte) []byte { return d.redact.Bytes(b) }
 
 func (d *Daemon) engineOptions(cfg *configs.Config, epoch uint64) turns.Options {
+	var alive func() bool
+	if d.bus.External() {
+		alive = d.alive
+	}
 	return turns.Options{
-		Bus: d.bus, Daemon: d.id, Epoch: epoch, Concurrency: cfg.Server.Concurrency, Retention: time.Duration(cfg.History.Turns),
+		Alive: alive, Bus: d.bus, Daemon: d.id, Epoch: epoch, Concurrency: cfg.Server.Concurrency, Retention: time.Duration(cfg.History.Turns),
 		Names: d.connectionName, OnFinal: d.onFinal, WaitGone: action.WaitGone, ToJSON: expr.JSON,
 		FromJSON: func(b []byte) any { return expr.DecodePayload("application/json", b) }, Redact: d.redactBytes, Log: d.log,
 	}

@@ -104,8 +104,8 @@ func (d *Daemon) owning() (*turns.Engine, error) {
 	return nil, fmt.Errorf("%w: this daemon is a standby, %s owns the turns: ask that one", triggerd.ErrUnavailable, who)
 }
 
-// alive reports whether commands that run here may go on: not when another daemon may have taken over.
+// alive reports whether what runs here may have effects: not when another daemon may have taken over.
 func (d *Daemon) alive() bool {
 	t := d.term.Load()
-	return t != nil && (t.lease.held() || !d.members.peers())
+	return t != nil && t.lease.alive()
 }

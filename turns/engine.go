@@ -51,6 +51,8 @@ type Options struct {
 	Concurrency int    // turns that run at once; 0 = 64
 	// Retention is how long a final turn, and with it its key, is to be kept: whoever calls [Engine.Expire] sees to it. 0 = 30 days.
 	Retention time.Duration
+	// Alive is asked before an action starts, which waits while it is false: another engine may own the turns then. Nil = always true.
+	Alive func() bool
 	// Names gives a connection's present name; nil = its key.
 	Names func(key string) string
 	// OnFinal is told of each final or parked turn after its entry is durable, and before the next turn of its lane starts.
@@ -153,6 +155,9 @@ func withDefaults(o Options) Options {
 	}
 	if o.Retention <= 0 {
 		o.Retention = defaultRetention
+	}
+	if o.Alive == nil {
+		o.Alive = func() bool { return true }
 	}
 	if o.Names == nil {
 		o.Names = func(key string) string { return key }

@@ -288,10 +288,11 @@ func (e *Engine) opened(ctx context.Context, o *opening) error {
 			}
 			if err == nil && last != nil {
 				o.exists = true
+				err := e.inherit(ctx, last)
 				e.mu.Lock()
 				e.flights.remove(o)
 				e.mu.Unlock()
-				return nil
+				return err
 			}
 		case errors.Is(err, bus.ErrRetryNow), errors.Is(err, triggerd.ErrUnavailable):
 		default:

@@ -172,6 +172,9 @@ func (e *Engine) claimAll(ctx context.Context, found map[string]*history) error 
 // meanwhile counts. It returns the turn's newest entry.
 func (e *Engine) claim(ctx context.Context, last *Entry) (*Entry, error) {
 	for {
+		if last.Epoch > e.opts.Epoch {
+			return nil, fmt.Errorf("claim turn %s: %w", last.Key, triggerd.ErrFenced)
+		}
 		t := turnOf(last)
 		en := &Entry{State: last.State, Claimed: true, Since: last.since(), Cause: last.Cause, NotBefore: last.NotBefore, Process: last.Process, OnCrash: last.OnCrash}
 		e.stamp(t, en)
@@ -194,6 +197,24 @@ func (e *Engine) claim(ctx context.Context, last *Entry) (*Entry, error) {
 		}
 		last = now
 	}
+}
+
+// inherit takes over a turn that an owner before us has opened after our start, before anything that comes behind it in its lane can begin:
+// claimed and put on the board, as at the start.
+func (e *Engine) inherit(ctx context.Context, last *Entry) error {
+	if !e.opts.Bus.External() || last.Epoch == e.opts.Epoch {
+		return nil
+	}
+	if !last.State.Final() {
+		var err error
+		if last, err = e.claim(ctx, last); err != nil {
+			return err
+		}
+	}
+	if last.State.Final() {
+		return e.tell(ctx, infoOf(last)) // that owner may not have got to it
+	}
+	return e.readmit(ctx, checkpoint{}, []*Entry{last}, new(Recovered))
 }
 
 // readmit puts unfinished turns back on the board. Attempts that were cut short follow their trigger's on_crash.

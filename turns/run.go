@@ -141,9 +141,18 @@ func (e *Engine) attempt(ctx context.Context, t *turn, spec *Spec, a *Attempt) t
 			return triggerd.Outcome{Verb: triggerd.Retry, Cause: "record the start: " + err.Error()}
 		}
 	}
+	// An answer of the store that waited while this process was frozen says nothing about the present.
+	for !e.opts.Alive() {
+		if !bus.Pause(ctx, alivePause) {
+			return triggerd.Outcome{Verb: triggerd.Retry, Cause: "not started: another daemon may own this turn"}
+		}
+	}
 	failpoint.Hit(failpoint.ActionStarted)
 	return e.act(ctx, t, spec, a)
 }
+
+// alivePause is how often an attempt that waits for its owner to be sure asks again.
+const alivePause = 20 * time.Millisecond
 
 // act runs the action; a panic ends the turn, not the daemon.
 func (e *Engine) act(ctx context.Context, t *turn, spec *Spec, a *Attempt) (out triggerd.Outcome) {

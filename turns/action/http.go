@@ -29,6 +29,10 @@ type HTTPOptions struct {
 	Secrets      Secrets
 	Redact       Redact
 
+	// Alive is asked before each write to a connection, which waits while it is false: another daemon may own the turn then. Nil = always true.
+	// It must not block and is called from several goroutines.
+	Alive func() bool
+
 	// ConfigureTransport may change the transport before its first use; nil = leave it as it is. Tests trust their own certificates with it.
 	ConfigureTransport func(*http.Transport)
 }
@@ -85,6 +89,9 @@ func NewHTTP(o HTTPOptions) (turns.Action, error) {
 		return nil, err
 	}
 	h.transport = newTransport(!o.AllowPrivate && !hostIsStatic(h.url))
+	if o.Alive != nil {
+		fence(h.transport, o.Alive)
+	}
 	if o.ConfigureTransport != nil {
 		o.ConfigureTransport(h.transport)
 	}
