@@ -1,0 +1,217 @@
+package integration
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/triggerd/triggerd/console"
+)
+
+// final reports whether a turn does not change any more in this state.
+func final(state string) bool {
+	return slices.Contains([]string{"done", "dead", "skipped", "cancelled", "parked"}, state)
+}
+
+// oneEnd wants a history with one end, the last entry, and no entry of an owner after one of a later owner. It returns the entries.
+func (m *member) oneEnd(key string) []console.TurnEntry {
+	m.t.Helper()
+	d := m.detail(key)
+	var epoch uint64
+	for i, e := range d.History {
+		if final(e.State) != (i == len(d.History)-1) {
+			m.t.Errorf("%s: entry %d of %d is %s: %+v", key, i+1, len(d.History), e.State, d.History)
+		}
+		if e.Epoch < epoch {
+			m.t.Errorf("%s: an entry of epoch %d follows one of %d: %+v", key, e.Epoch, epoch, d.History)
+		}
+		epoch = max(epoch, e.Epoch)
+	}
+	if d.State != "done" {
+		m.t.Errorf("%s is %s: %s", key, d.State, d.Error)
+	}
+	return d.History
+}
+
+// becameStandby wants a daemon that has lost its ownership to have said so once, and to be a standby that is of use.
+func (f *fleet) becameStandby(m *member, owner *member) {
+	f.t.Helper()
+	m.p.awaitLog(lostOwnership, 1)
+	f.agreed()
+	if n := len(m.p.lines(lostOwnership)); n != 1 {
+		f.t.Errorf("the former owner has said %d times that it lost the ownership", n)
+	}
+	if got := f.owner(); got != owner {
+		f.t.Error("the successor is not the owner any more")
+	}
+	if state := m.client().Ready(f.t.Context()); !state.Ready || state.Role != "standby" {
+		f.t.Errorf("the former owner's readiness: %+v", state)
+	}
+}
+
+// Log lines that tell of a change of the owner.
+const (
+	lostOwnership = "lost the ownership: this daemon drops its turns and is a standby now"
+	tookOwnership = "took over the ownership"
+)
+
+// seen is a line of the script's log.
+type seen struct{ what, key, pid string }
+
+func (in *installation) seen(log string) (lines []seen) {
+	words := in.words(log)
+	for i := 0; i+2 < len(words); i += 3 {
+		lines = append(lines, seen{words[i], words[i+1], words[i+2]})
+	}
+	return lines
+}
+
+func countSeen(lines []seen, what, key string) (n int) {
+	for _, l := range lines {
+		if l.what == what && l.key == key {
+			n++
+		}
+	}
+	return n
+}
+
+// slowCommand notes its start and its end, and every earlier attempt of its turn whose process is still there. The first attempt of `long` never
+// ends by itself; `quick` takes two seconds, so that it ends while its daemon is frozen.
+const slowCommand = `
+cd "$(dirname "$0")"
+touch log
+key=$TRIGGERD_IDEMPOTENCY_KEY
+nth=1
+while read -r what k pid; do
+  [ "$what $k" = "start $key" ] || continue
+  nth=2
+  [ -d /proc/$pid ] && ! grep -q '^State:.Z' /proc/$pid/status && echo "alive $key $pid" >> log
+done < log
+echo "start $key $$" >> log
+case $key-$nth in
+  *:long-1) sleep 300 & sleep 300 ;;
+  *) sleep 2 ;;
+esac
+echo "end $key $$" >> log
+`
+
+// The owner is frozen while it runs two commands. Before the successor starts them again they are gone, whether they had ended or not; what the
+// thawed owner wants to record of them counts for nothing, and it is a standby from then on.
+func TestFrozenOwnerIsSucceeded(t *testing.T) {
+	t.Parallel() // it mostly waits
+	server := newNATS(t, nil)
+	shared := newInstallation(t, "  url: "+server.url(), "") // for the script and its log only
+	script := shared.program("slow.sh", slowCommand)
+	f := newFleet(t, 3, on(server.url()), fmt.Sprintf(`
+connections:
+  in: { webhook: { verify: { scheme: none } } }
+triggers:
+  job: { connection: in, run: { exec: { command: [%s] } } }
+`, script))
+	owner := f.owner()
+	f.standby(owner).mustPost("in", "long", []byte("{}"))
+	f.standby(owner).mustPost("in", "quick", []byte("{}"))
+	const long, quick = "in:job:long", "in:job:quick"
+	await(t, "both commands run", 10*time.Second, func() bool {
+		lines := shared.seen("log")
+		return countSeen(lines, "start", long) == 1 && countSeen(lines, "start", quick) == 1
+	})
+	owner.freeze()
+	froze := time.Now()
+	await(t, "the quick command ends although its daemon is frozen", 5*time.Second, func() bool { return countSeen(shared.seen("log"), "end", quick) == 1 })
+	await(t, "the successor starts both again", 12*time.Second, func() bool {
+		lines := shared.seen("log")
+		return countSeen(lines, "start", long) == 2 && countSeen(lines, "start", quick) == 2
+	})
+	took := time.Since(froze)
+	if took > afterKill {
+		t.Errorf("the successor started after %s, want %s at most", took, afterKill)
+	}
+	owner.thaw() // in the middle of the successor's attempts
+	next := f.owner()
+	if next == owner {
+		t.Fatal("the thawed daemon is the owner")
+	}
+	next.awaitTurns("job", "both are done", 20*time.Second, allFinal(2))
+	f.becameStandby(owner, next)
+
+	lines := shared.seen("log")
+	if n := countSeen(lines, "start", long) + countSeen(lines, "start", quick); n != 4 {
+		t.Errorf("%d starts, want two of each", n)
+	}
+	if n := countSeen(lines, "end", long); n != 1 {
+		t.Errorf("%d ends of the command that was cut short, want the successor's", n)
+	}
+	for _, l := range lines {
+		if l.what == "alive" {
+			t.Errorf("process %s of the frozen owner was there when the successor started %s again", l.pid, l.key)
+		}
+	}
+	for _, key := range []string{long, quick} {
+		t.Logf("%s: %+v", key, next.oneEnd(key))
+	}
+	if left := owner.processes(); !slices.Equal(left, []int{owner.p.cmd.Process.Pid}) {
+		t.Errorf("processes %v of the former owner are left", left)
+	}
+	owner.mustPost("in", "after", []byte("{}"))
+	next.awaitTurns("job", "the event that the former owner took is done", 20*time.Second, allFinal(3))
+	t.Logf("the successor started both %s after the freeze", took)
+}
+
+// A frozen owner that is alone thaws and goes on, however long it was frozen: nobody has taken over.
+func TestFrozenLoneOwnerGoesOn(t *testing.T) {
+	t.Parallel() // it mostly waits
+	server := newNATS(t, nil)
+	log := newEffectLog(t, func(string, int) time.Duration { return 2 * time.Second })
+	f := newFleet(t, 1, on(server.url()), fleetConfig(log))
+	m := f.owner()
+	id, body := numbered(0, 1)
+	m.mustPost("in", id, body)
+	<-log.started
+	m.freeze()
+	<-time.After(7 * time.Second) // longer than a lease is waited for
+	m.thaw()
+	m.awaitTurns("work", "the turn is done", 10*time.Second, allFinal(1))
+	m.oneEnd("in:work:" + id)
+	if as := log.all(); len(as) != 1 || as[0].cut {
+		t.Errorf("attempts %+v, want the one that was under way", as)
+	}
+	if n := len(m.p.lines(lostOwnership)); n != 0 || f.owner() != m {
+		t.Errorf("it has lost the ownership %d times, to nobody", n)
+	}
+}
+
+// The owner is killed while its command runs in a session of its own: its supervisor ends it, and the successor finds nothing of it.
+func TestKilledOwnerLeavesNoCommand(t *testing.T) {
+	t.Parallel() // it mostly waits
+	server := newNATS(t, nil)
+	shared := newInstallation(t, "  url: "+server.url(), "")
+	script := shared.program("slow.sh", slowCommand)
+	f := newFleet(t, 2, on(server.url()), fmt.Sprintf(`
+connections:
+  in: { webhook: { verify: { scheme: none } } }
+triggers:
+  job: { connection: in, run: { exec: { command: [setsid, --wait, %s] } } }
+`, script))
+	owner := f.owner()
+	owner.mustPost("in", "long", []byte("{}"))
+	const key = "in:job:long"
+	await(t, "the command runs", 10*time.Second, func() bool { return countSeen(shared.seen("log"), "start", key) == 1 })
+	owner.p.signal(syscall.SIGKILL)
+	<-owner.p.done
+	owner.noOrphans(2 * time.Second)
+	next := f.standby(owner)
+	next.awaitTurns("job", "the turn is done", 20*time.Second, allFinal(1))
+	next.oneEnd(key)
+	var whats []string
+	for _, l := range shared.seen("log") {
+		whats = append(whats, l.what)
+	}
+	if got := strings.Join(whats, " "); got != "start start end" {
+		t.Errorf("the command's log in %s: %s", filepath.Join(shared.dir, "log"), got)
+	}
+}
