@@ -270,6 +270,11 @@ func (d *Daemon) startMembers(ctx context.Context, undo *teardown) {
 		d.members.run(ctx, func() bool { return d.term.Load() != nil })
 	}()
 	undo.add("members", func() error { stop(); <-done; return nil })
+	select {
+	case <-d.members.listed: // so that a daemon that is alone knows it from the start
+	case <-done: // embedded
+	case <-time.After(memberEvery):
+	}
 }
 
 // fail ends Run when something cannot go on that has nothing to do with ownership. Only the first reason counts.

@@ -202,18 +202,17 @@ func (l *lease) held() bool {
 }
 
 // keep renews the lease until ctx ends. It returns [triggerd.ErrFenced] when another daemon has taken it, or may take it before it can be renewed:
-// peers says whether there are others. A lone daemon waits for an unreachable NATS, however long that takes.
-func (l *lease) keep(ctx context.Context, peers func() bool) error {
+// peers says whether there are others; early, when not all can have been heard, whether there may be. A lone daemon waits for an unreachable NATS,
+// however long that takes.
+func (l *lease) keep(ctx context.Context, peers func(early bool) bool) error {
 	if !l.bus.External() {
 		<-ctx.Done()
 		return nil
 	}
 	t := time.NewTicker(leaseEvery)
 	defer t.Stop()
-	// A standby that was there before us is heard within a second.
 	taken := time.Since(l.base)
-	others := func() bool { return peers() || time.Since(l.base)-taken < 2*leaseEvery }
-	l.watched.Store(true)
+	l.watched.Store(peers(true))
 	for {
 		select {
 		case <-ctx.Done():
@@ -227,7 +226,7 @@ func (l *lease) keep(ctx context.Context, peers func() bool) error {
 			return fmt.Errorf("keep the lease: %w", err)
 		case err == nil:
 			l.good.Store(int64(began))
-			l.watched.Store(others())
+			l.watched.Store(peers(time.Since(l.base)-taken < 2*leaseEvery)) // whoever was there before us is heard within a second
 		case l.watched.Load() && !l.held():
 			return fmt.Errorf("keep the lease: not renewed for %v, another daemon may take over: %w", leaseHold, triggerd.ErrFenced)
 		}

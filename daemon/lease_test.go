@@ -68,7 +68,7 @@ func TestLease(t *testing.T) {
 	}
 	t.Logf("a released lease was taken in %v", time.Since(began))
 	// The one that had it before learns so at its next renewal, whatever it believed.
-	if err := one.keep(t.Context(), func() bool { return true }); !errors.Is(err, triggerd.ErrFenced) {
+	if err := one.keep(t.Context(), func(bool) bool { return true }); !errors.Is(err, triggerd.ErrFenced) {
 		t.Fatalf("the former owner keeps it: %v", err)
 	}
 	if one.holder.Load().Daemon != "two" || !two.held() {
@@ -87,7 +87,7 @@ func TestLeaseOfSilentOwner(t *testing.T) {
 	mustTry(t, one, true)
 	renewing, stop := context.WithCancel(t.Context())
 	kept := make(chan error, 1)
-	go func() { kept <- one.keep(renewing, func() bool { return true }) }()
+	go func() { kept <- one.keep(renewing, func(bool) bool { return true }) }()
 	// Longer than the silence that ends an ownership.
 	patient, cancel := context.WithTimeout(t.Context(), leaseSilence+1500*time.Millisecond)
 	defer cancel()
@@ -122,7 +122,7 @@ func TestLeaseOfOwnerThatIsCutOff(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			kept := make(chan error, 1)
-			go func() { kept <- l.keep(ctx, func() bool { return peers }) }()
+			go func() { kept <- l.keep(ctx, func(bool) bool { return peers }) }()
 			for l.watched.Load() != peers || time.Since(l.base) < 3*leaseEvery { // it takes a moment to know that nobody else is there
 				if !bus.Pause(ctx, leaseEvery/10) {
 					t.Fatal("the test has ended")

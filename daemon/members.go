@@ -35,6 +35,9 @@ type members struct {
 	bus  *bus.Bus
 	self member
 
+	listed chan struct{} // closed when those that were there before are known
+	once   sync.Once
+
 	mu   sync.Mutex
 	seen map[string]sighting
 }
@@ -45,7 +48,7 @@ type sighting struct {
 }
 
 func newMembers(b *bus.Bus, self member) *members {
-	return &members{bus: b, self: self, seen: map[string]sighting{self.Daemon: {self, time.Now()}}}
+	return &members{bus: b, self: self, listed: make(chan struct{}), seen: map[string]sighting{self.Daemon: {self, time.Now()}}}
 }
 
 // run beats and listens until ctx ends, then takes its own key away. owner says whether this daemon cleans up after dead ones.
@@ -105,6 +108,7 @@ func (m *members) listen(ctx context.Context) {
 				return
 			case e == nil:
 				current = true
+				m.once.Do(func() { close(m.listed) })
 			default:
 				m.note(e, current)
 			}
@@ -159,10 +163,15 @@ func (m *members) list() []sighting {
 	return out
 }
 
-// peers reports whether another daemon is alive.
-func (m *members) peers() bool {
+// peers reports whether another daemon is alive; early, whether one may be that was not heard yet.
+func (m *members) peers(early bool) bool {
+	select {
+	case <-m.listed:
+	default:
+		return m.bus.External() // nobody knows
+	}
 	for _, s := range m.list() {
-		if s.Daemon != m.self.Daemon && time.Since(s.at) < leaseSilence {
+		if s.Daemon != m.self.Daemon && (early || time.Since(s.at) < leaseSilence) {
 			return true
 		}
 	}
