@@ -215,8 +215,8 @@ func TestInterrupt(t *testing.T) {
 		server := newNATS(t, nil)
 		in := newInstallation(t, "  url: "+server.url(), oneHook(w))
 		in.run().kill()
-		p := in.start()
-		p.says("waiting to see whether it lives")
+		p := in.run()
+		p.says("standby_of")
 		interrupt(p, 0)
 	})
 	t.Run("idle", func(t *testing.T) {
