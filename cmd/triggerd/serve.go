@@ -42,9 +42,6 @@ func (c *cli) serveCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if os.Getenv("GOGC") == "" {
-			debug.SetGCPercent(gcPercent)
-		}
 		info, _ := debug.ReadBuildInfo()
 		// Before the daemon exists, so that a SIGHUP during its start waits instead of killing the process.
 		hangups := make(chan os.Signal, 1)
@@ -71,10 +68,6 @@ func (c *cli) serveCommand() *cobra.Command {
 	})
 	return cmd
 }
-
-// gcPercent is how much the heap grows between two collections, unless GOGC says otherwise. Under load nearly all of it is what the NATS server
-// keeps of the blocks that it has just written: there is nothing to mark in them, so collecting early is cheap, and new memory is not.
-const gcPercent = 50
 
 // reloader is the part of a daemon that a SIGHUP needs.
 type reloader interface {
