@@ -54,6 +54,15 @@ func (d *Daemon) apply(ctx context.Context, t *term, old, p *plan) error {
 	d.stopRemoved(keys)
 	var errs []error // one connection that does not start keeps no other from starting
 	for _, key := range keys {
+		if p.config.Connections[p.nameOf[key]].Push == nil {
+			continue
+		}
+		// Before any connection starts: a new user makes the server reload its accounts, and for a moment it answers nobody.
+		if err := d.bus.EnsureApp(key); err != nil {
+			errs = append(errs, fmt.Errorf("connection %s: %w", p.nameOf[key], err))
+		}
+	}
+	for _, key := range keys {
 		if err := d.startConnection(ctx, t, key, p); err != nil {
 			errs = append(errs, fmt.Errorf("connection %s: %w", p.nameOf[key], err))
 		}
@@ -124,9 +133,6 @@ func (d *Daemon) startSource(ctx context.Context, t *term, c *connection, name s
 		c.status.Running() // on every daemon: see routeHooks
 	case c.cfg.Push != nil:
 		if _, err := d.bus.EnsurePush(ctx, c.key, int64(c.cfg.Push.MaxBytes)); err != nil {
-			return err
-		}
-		if err := d.bus.EnsureApp(c.key); err != nil {
 			return err
 		}
 		src := natspush.New(natspush.Options{
