@@ -45,8 +45,8 @@ func (b *Bus) streams() []jetstream.StreamConfig {
 			Name:               n.Turns(),
 			Description:        "triggerd: one subject per turn, its ledger",
 			Subjects:           []string{n.Prefix + ".turn.*.*.*"},
-			AllowRollup:        true, // the final entry replaces the rest
-			AllowMsgTTL:        true, // and carries the retention
+			AllowRollup:        true,
+			AllowMsgTTL:        true, // entries carry none: turns expires them; the server does not let a stream go back on it
 			AllowAtomicPublish: true,
 			AllowDirect:        true,
 		},

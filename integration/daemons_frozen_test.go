@@ -105,7 +105,7 @@ func TestFrozenOwnerIsSucceeded(t *testing.T) {
 	t.Parallel() // it mostly waits
 	server := newNATS(t, nil)
 	shared := newInstallation(t, "  url: "+server.url(), "") // for the script and its log only
-	script := shared.program("slow.sh", slowCommand)
+	script := shared.script("slow.sh", slowCommand)
 	f := newFleet(t, 3, on(server.url()), fmt.Sprintf(`
 connections:
   in: { webhook: { verify: { scheme: none } } }
@@ -190,7 +190,7 @@ func TestKilledOwnerLeavesNoCommand(t *testing.T) {
 	t.Parallel() // it mostly waits
 	server := newNATS(t, nil)
 	shared := newInstallation(t, "  url: "+server.url(), "")
-	script := shared.program("slow.sh", slowCommand)
+	script := shared.script("slow.sh", slowCommand)
 	f := newFleet(t, 2, on(server.url()), fmt.Sprintf(`
 connections:
   in: { webhook: { verify: { scheme: none } } }

@@ -21,7 +21,7 @@ func job(in *installation, stubborn bool) string {
 	if stubborn {
 		trap = "trap '' TERM\n"
 	}
-	return in.program("job.sh", trap+`
+	return in.script("job.sh", trap+`
 echo $$:$TRIGGERD_ATTEMPT >> ran
 [ -e go ] || { sleep 300 & setsid sleep 300 & (sleep 300 &); }
 while [ ! -e go ]; do sleep 0.05; done

@@ -72,16 +72,6 @@ func (in *installation) configure(oldnew ...string) {
 	in.write(text)
 }
 
-// program writes an executable file into the installation and returns its path.
-func (in *installation) program(name, text string) string {
-	in.t.Helper()
-	path := filepath.Join(in.dir, name)
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil {
-		in.t.Fatal(err)
-	}
-	return path
-}
-
 // words is what scripts have written into a file of the installation; none when it is not there yet.
 func (in *installation) words(name string) []string {
 	b, err := os.ReadFile(filepath.Join(in.dir, name))

@@ -92,10 +92,12 @@ func TestKilledSupervisor(t *testing.T) {
 	}
 }
 
-func TestOrphanedGroupWithoutLeaderIsFoundByItsEnvironment(t *testing.T) {
+// leaderless is a group whose leader has ended, and the process that is left of it, with these additions to its environment.
+func leaderless(t *testing.T, env ...string) (Group, int) {
+	t.Helper()
 	leader := exec.Command("sh", "-c", "sh -c 'echo member $$; exec sleep 1000' & read x")
 	leader.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	leader.Env = append(os.Environ(), "TRIGGERD_TURN=x")
+	leader.Env = append(os.Environ(), env...)
 	out := newOutput()
 	leader.Stdout = out
 	leader.WaitDelay = time.Millisecond
@@ -108,6 +110,11 @@ func TestOrphanedGroupWithoutLeaderIsFoundByItsEnvironment(t *testing.T) {
 	member := out.pids(t, "member")[0]
 	must(t, stdin.Close())
 	_ = leader.Wait()
+	return g, member
+}
+
+func TestOrphanedGroupWithoutLeaderIsFoundByItsEnvironment(t *testing.T) {
+	g, member := leaderless(t, "TRIGGERD_TURN=x")
 	if !Alive(g) {
 		t.Error("the member is not seen")
 	}
@@ -117,20 +124,7 @@ func TestOrphanedGroupWithoutLeaderIsFoundByItsEnvironment(t *testing.T) {
 
 func TestForeignGroupIsLeftAlone(t *testing.T) {
 	// The same shape without the variable: a stranger that took the number of a group that is long gone.
-	leader := exec.Command("sh", "-c", "sh -c 'echo member $$; exec sleep 1000' & read x")
-	leader.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	out := newOutput()
-	leader.Stdout = out
-	leader.WaitDelay = time.Millisecond
-	stdin, err := leader.StdinPipe()
-	must(t, err)
-	must(t, leader.Start())
-	started, err := Identify(leader.Process.Pid)
-	must(t, err)
-	g := Group{ID: leader.Process.Pid, Started: started}
-	member := out.pids(t, "member")[0]
-	must(t, stdin.Close())
-	_ = leader.Wait()
+	g, member := leaderless(t)
 	must(t, Kill(t.Context(), g))
 	if p, err := readProc(member); err != nil || p.dead() {
 		t.Error("a process that was not ours was killed")

@@ -165,9 +165,5 @@ func (e *Engine) lastResult(ctx context.Context, last *Entry) (*Entry, error) {
 	if err != nil || found == 0 {
 		return last, err
 	}
-	m, err := e.opts.Bus.At(ctx, e.opts.Bus.Turns, found)
-	if err != nil {
-		return nil, err
-	}
-	return decodeEntry(m.Subject, m.Header, m.Data, m.Sequence)
+	return e.ledger.at(ctx, found)
 }

@@ -80,15 +80,20 @@ func (l *ledger) fill(ctx context.Context, e *Entry, w *loaded) error {
 
 // load reads an entry that holds its turn whole. With an error other than [triggerd.ErrUnavailable] it still returns what could be read.
 func (l *ledger) load(ctx context.Context, seq uint64) (*loaded, error) {
-	m, err := l.bus.At(ctx, l.bus.Turns, seq)
-	if err != nil {
-		return nil, err
-	}
-	e, err := decodeEntry(m.Subject, m.Header, m.Data, m.Sequence)
+	e, err := l.at(ctx, seq)
 	if err != nil {
 		return nil, err
 	}
 	return l.unpack(ctx, e)
+}
+
+// at reads the entry with this sequence, with its body. The error is [triggerd.ErrNotFound] when it is gone.
+func (l *ledger) at(ctx context.Context, seq uint64) (*Entry, error) {
+	m, err := l.bus.At(ctx, l.bus.Turns, seq)
+	if err != nil {
+		return nil, err
+	}
+	return decodeEntry(m.Subject, m.Header, m.Data, m.Sequence)
 }
 
 func (l *ledger) unpack(ctx context.Context, e *Entry) (*loaded, error) {

@@ -181,15 +181,12 @@ func (e *Engine) output(ctx context.Context, en *Entry) ([]byte, error) {
 	if en.Parts[partOutput].Len == 0 {
 		return nil, nil
 	}
-	m, err := e.opts.Bus.At(ctx, e.opts.Bus.Turns, en.Seq)
+	whole, err := e.ledger.at(ctx, en.Seq)
 	if errors.Is(err, triggerd.ErrNotFound) {
-		return nil, nil // the turn ended meanwhile
+		return nil, nil // it has expired meanwhile
 	}
 	if err != nil {
 		return nil, err
 	}
-	if en, err = decodeEntry(m.Subject, m.Header, m.Data, m.Sequence); err != nil {
-		return nil, err
-	}
-	return en.body[partOutput], nil
+	return whole.body[partOutput], nil
 }
