@@ -56,6 +56,9 @@ func (n Names) Turn(pool, partition, hash string) string {
 // TurnAnywhere matches a turn's subject whatever its pool and partition, so that a key cannot be opened twice.
 func (n Names) TurnAnywhere(hash string) string { return n.Prefix + ".turn.*.*." + hash }
 
+// TurnsOf matches the turns of a partition, given as <pool>.<partition>.
+func (n Names) TurnsOf(partition string) string { return n.Prefix + ".turn." + partition + ".*" }
+
 // AllTurns matches every turn.
 func (n Names) AllTurns() string { return n.Prefix + ".turn.>" }
 

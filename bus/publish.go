@@ -74,6 +74,12 @@ func refusal(api *jetstream.APIError) error {
 	return fmt.Errorf("publish: %w: %w", triggerd.ErrUnavailable, api)
 }
 
+// Conflict reports whether a conditional write of a key was refused because somebody else has written, or is writing: read it again.
+func Conflict(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == codeWrongSequence || api.ErrorCode == codeConcurrentWrite)
+}
+
 // Last reads the newest message on subject, which may hold wildcards. Nil without an error means that there is none.
 // What was acknowledged before the call is seen.
 func (b *Bus) Last(ctx context.Context, s jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {

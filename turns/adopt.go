@@ -31,7 +31,7 @@ func (e *Engine) abandon(all []*opening, mark uint64) {
 			l.hashes = append(l.hashes, o.turn.hash)
 		}
 	}
-	if len(l.hashes) == 0 {
+	if len(l.hashes) == 0 || e.opts.Shared { // then whoever runs their partition meets them
 		e.low.unmark(mark)
 		return
 	}
@@ -93,8 +93,8 @@ func (e *Engine) adopt(ctx context.Context, hash string, report bool) (bool, err
 		e.flights.remove(o)
 	}()
 	last, err := e.lastUntil(ctx, hash)
-	if err != nil || last == nil {
-		return false, err
+	if err != nil || last == nil || e.opts.Shared {
+		return last != nil, err
 	}
 	if err := e.ledger.sync(ctx); err != nil {
 		return false, err

@@ -48,6 +48,7 @@ type board struct {
 	delayed turnHeap           // heads in backoff, by wake time
 	running int
 	limit   int
+	freed   func() // told of each slot that is given back; nil = nobody
 }
 
 // queue is what a trigger has to run.
@@ -145,6 +146,9 @@ func (b *board) slot(t *turn, d int) {
 	if t.state == Running && !t.recording {
 		b.running += d
 		b.queue(t.key.Trigger).running += d
+		if d < 0 && b.freed != nil {
+			b.freed()
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/bus"
 )
 
 // checkpoint says where a start has to look for unfinished turns: from Floor on, and at the few Older ones below it; and which ends
@@ -20,14 +21,23 @@ type checkpoint struct {
 	Floor uint64   `json:"floor"`
 	Told  uint64   `json:"told"`
 	Older []string `json:"older,omitempty"` // hashes
+	// Needs is the first sequence that an unfinished turn stands on; 0 = none does. See [Cut].
+	Needs uint64 `json:"needs,omitempty"`
+}
+
+// checkpointKey is where the checkpoint of a part is, or with nil that of all turns.
+func checkpointKey(p *Part) string {
+	if p == nil {
+		return "turns.checkpoint"
+	}
+	return "turns.checkpoint." + p.String()
 }
 
 func (c checkpoint) equal(o checkpoint) bool {
-	return c.Epoch == o.Epoch && c.Floor == o.Floor && c.Told == o.Told && slices.Equal(c.Older, o.Older)
+	return c.Epoch == o.Epoch && c.Floor == o.Floor && c.Told == o.Told && c.Needs == o.Needs && slices.Equal(c.Older, o.Older)
 }
 
 const (
-	checkpointKey = "turns.checkpoint"
 	// olderMax bounds the turns that are remembered one by one, so that a single held turn does not make each start read a month of turns.
 	olderMax = 4096
 	// scanWindow is how many entries a start would rather read than have the turns among them remembered one by one:
@@ -81,6 +91,9 @@ func (e *Engine) checkpointNow() checkpoint {
 	lowest := c.Told
 	for _, t := range e.board.turns {
 		lowest = min(lowest, t.openSeq)
+		if c.Needs == 0 || t.wholeSeq < c.Needs {
+			c.Needs = t.wholeSeq
+		}
 		switch {
 		case t.openSeq >= window:
 			c.Floor = min(c.Floor, t.openSeq)
@@ -116,9 +129,8 @@ func (e *Engine) saveCheckpoint(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("encode turns checkpoint: %w", err)
 	}
-	rev, err := e.opts.Bus.Control.Update(ctx, checkpointKey, data, w.revision)
-	var api *jetstream.APIError
-	if errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+	rev, err := e.opts.Bus.Control.Update(ctx, checkpointKey(e.opts.Part), data, w.revision)
+	if bus.Conflict(err) {
 		// Our own earlier write whose answer was lost, an older owner's last one, or a newer owner's.
 		have, err := e.loadCheckpoint(ctx)
 		if err == nil && have.Epoch > e.opts.Epoch {
@@ -136,7 +148,7 @@ func (e *Engine) saveCheckpoint(ctx context.Context) error {
 
 // loadCheckpoint reads what was saved last, by whomever, and makes the next save replace it. The caller holds checkpoints.mu, or is alone.
 func (e *Engine) loadCheckpoint(ctx context.Context) (checkpoint, error) {
-	kv, err := e.opts.Bus.Control.Get(ctx, checkpointKey)
+	kv, err := e.opts.Bus.Control.Get(ctx, checkpointKey(e.opts.Part))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		e.checkpoints.revision = 0
 		return checkpoint{}, nil

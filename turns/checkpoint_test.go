@@ -160,7 +160,7 @@ func TestCheckpointAheadOfTheLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.engine.checkpoints.mu.Lock()
-	if err := r.bus.PutControl(t.Context(), checkpointKey, data); err != nil {
+	if err := r.bus.PutControl(t.Context(), checkpointKey(nil), data); err != nil {
 		t.Fatal(err)
 	}
 	r.crash()

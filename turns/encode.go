@@ -20,6 +20,9 @@ func (e *Entry) appendJSON(b []byte) []byte {
 	if e.Claimed {
 		b = append(appendName(b, "cl"), "true"...)
 	}
+	if e.Undecided {
+		b = append(appendName(b, "ud"), "true"...)
+	}
 	b = appendNumber(b, "a", int64(e.Attempt))
 	b = appendSome(b, "why", e.Cause)
 	b = appendTime(b, "at", &e.Time)

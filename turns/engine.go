@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,11 @@ type Spec struct {
 	OnCrash string
 	// SkipPaused ends what comes while the trigger is paused as skipped, instead of holding it.
 	SkipPaused bool
+	// Pool is where its turns run; "" = [DefaultPool].
+	Pool string
+	// Place keeps all its turns, and those of triggers with the same one, in one partition; "" = each lane has its own.
+	// A limit, and a lane that triggers share, hold within a partition.
+	Place string
 }
 
 // Options configure an [Engine].
@@ -49,9 +55,16 @@ type Options struct {
 	Daemon      string // id of this process, in every entry
 	Epoch       uint64 // of this ownership; higher than any before it
 	Concurrency int    // turns that run at once; 0 = 64
+	// Shared says that other daemons open and run turns, too (see share.go). The engine then runs those of Part only;
+	// without a Part it runs none, and opens turns for whoever runs their partition.
+	Shared   bool
+	Part     *Part
+	Follower *Follower // hands the engine of a Part what is opened
+	Slots    *Slots    // bounds the turns that run at once in several engines, instead of Concurrency
 	// Retention is how long a final turn, and with it its key, is to be kept: whoever calls [Engine.Expire] sees to it. 0 = 30 days.
 	Retention time.Duration
-	// Alive is asked before an action starts, which waits while it is false: another engine may own the turns then. Nil = always true.
+	// Alive is asked before an entry is written and before an action starts, which wait while it is false: another engine may own the turns then.
+	// Nil = always true.
 	Alive func() bool
 	// Names gives a connection's present name; nil = its key.
 	Names func(key string) string
@@ -76,8 +89,6 @@ const (
 	defaultRetention = 30 * 24 * time.Hour
 	// cacheBytes bounds the payloads of queued turns that are kept in memory; a turn beyond it is read from the ledger when it runs.
 	cacheBytes = 32 << 20
-	pool       = "default"
-	partitions = 32
 )
 
 // Engine runs turns. There is one per daemon. Its methods may be called at the same time, but for Recover, which comes first.
@@ -115,6 +126,9 @@ type Engine struct {
 
 	wholeAfter time.Duration // the age from which a turn's end is written whole
 	fenced     error
+	position   uint64 // with a Part: up to where its entries are known
+	yielding   bool   // nothing starts for a while
+	workersMax int32  // workers that wait at once
 
 	checkpoints checkpointer
 	stats       stats
@@ -143,6 +157,14 @@ func New(o Options) *Engine {
 
 		cacheMax:   cacheBytes,
 		wholeAfter: wholeAfter(o.Retention),
+		workersMax: int32(o.Concurrency),
+	}
+	if o.Part != nil { // it is one of many
+		e.cacheMax, e.workersMax = cacheBytes/Partitions, int32(o.Concurrency/Partitions+1)
+		e.records = make(chan struct{}, recordsMax/Partitions)
+	}
+	if o.Slots != nil {
+		e.board.limit, e.board.freed = math.MaxInt, o.Slots.give
 	}
 	e.work, e.stopWork = context.WithCancelCause(context.Background())
 	e.closing, e.stopAll = context.WithCancel(context.Background())
@@ -202,6 +224,10 @@ func (e *Engine) SetTriggers(specs map[string]*Spec) {
 // Run starts turns as they become ready, and blocks until ctx ends or another owner has taken over ([triggerd.ErrFenced]).
 // Running turns go on; [Engine.Drain] waits for them. Call it once.
 func (e *Engine) Run(ctx context.Context) error {
+	if e.opts.Follower != nil {
+		e.opts.Follower.add(e)
+		defer e.opts.Follower.remove(e)
+	}
 	keep, stop := context.WithCancel(ctx)
 	var keeper sync.WaitGroup
 	keeper.Go(func() { e.housekeep(keep) })
@@ -235,10 +261,10 @@ func (e *Engine) start(now time.Time) (time.Time, error) {
 	if e.fenced != nil {
 		return time.Time{}, e.fenced
 	}
-	if e.stopping {
+	if e.stopping || e.yielding {
 		return time.Time{}, nil
 	}
-	for t := e.board.next(now); t != nil; t = e.board.next(now) {
+	for t := e.nextLocked(now); t != nil; t = e.nextLocked(now) {
 		j := job{turn: t, spec: e.board.queue(t.key.Trigger).spec}
 		j.ctx, t.cancel = context.WithCancelCause(e.work)
 		j.stop = t.cancel
@@ -250,6 +276,21 @@ func (e *Engine) start(now time.Time) (time.Time, error) {
 		}
 	}
 	return e.board.nextWake(), nil
+}
+
+// nextLocked is the turn that starts now; nil when none may.
+func (e *Engine) nextLocked(now time.Time) *turn {
+	if e.opts.Slots == nil {
+		return e.board.next(now)
+	}
+	if !e.opts.Slots.take(e) {
+		return nil
+	}
+	t := e.board.next(now)
+	if t == nil {
+		e.opts.Slots.give()
+	}
+	return t
 }
 
 // job is a turn that the board has handed out.
@@ -266,7 +307,7 @@ func (e *Engine) worker(j job) {
 	for {
 		e.run(j.ctx, j.turn, j.spec)
 		j.stop(nil)
-		if e.idle.Add(1) > int32(e.opts.Concurrency) {
+		if e.idle.Add(1) > e.workersMax {
 			e.idle.Add(-1)
 			return
 		}
@@ -312,13 +353,21 @@ func (e *Engine) putLocked(t *turn) {
 	}
 }
 
-const housekeepEvery = time.Second
+const (
+	housekeepEvery = time.Second
+	// partSaves is how many times rarer the engine of a partition stores its checkpoint: there are many of them.
+	partSaves = 5
+)
 
 // housekeep does what no request waits for, until ctx ends.
 func (e *Engine) housekeep(ctx context.Context) {
 	tick := time.NewTicker(housekeepEvery)
 	defer tick.Stop()
 	var logged time.Time
+	saves := 0
+	if e.opts.Part != nil {
+		saves = e.opts.Part.Number // those of one daemon take turns
+	}
 	for {
 		err := e.tidyUp(ctx)
 		select {
@@ -326,7 +375,9 @@ func (e *Engine) housekeep(ctx context.Context) {
 			return
 		case <-e.tidy:
 		case <-tick.C:
-			err = errors.Join(err, e.saveCheckpoint(ctx))
+			if saves++; e.opts.Part == nil || saves%partSaves == 0 {
+				err = errors.Join(err, e.saveCheckpoint(ctx))
+			}
 		}
 		if err != nil && ctx.Err() == nil && time.Since(logged) > housekeepEvery/2 {
 			logged = time.Now()
@@ -399,6 +450,10 @@ func (e *Engine) fail(err error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.failLocked(err)
+}
+
+func (e *Engine) failLocked(err error) {
 	if e.fenced == nil {
 		e.fenced = fmt.Errorf("turns: %w", err)
 		e.stopWork(triggerd.ErrFenced)

@@ -2,6 +2,7 @@ package turns
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -59,6 +60,62 @@ func (e *Engine) Expire(ctx context.Context, before time.Time) error {
 		return fmt.Errorf("expire turns: %w: %w", triggerd.ErrUnavailable, err)
 	}
 	return nil
+}
+
+// Carry writes the unfinished turns of a part whole once more that stand on entries from before a time, so that [Cut] can remove those.
+// It is safe to repeat.
+func (e *Engine) Carry(ctx context.Context, before time.Time) error {
+	upTo, err := e.opts.Bus.FirstSince(ctx, e.opts.Bus.Turns, before.Add(-2*e.wholeAfter))
+	if err != nil {
+		return fmt.Errorf("carry turns: %w", err)
+	}
+	if err := e.carry(ctx, upTo); err != nil {
+		return fmt.Errorf("carry turns: %w", err)
+	}
+	return nil
+}
+
+// Cut removes the turns that ended before a time, where several daemons run turns: of all parts that may hold any. What their owners' checkpoints
+// still need stays, and everything does while a part has none. One daemon at a time does so; it is safe to repeat.
+func Cut(ctx context.Context, b *bus.Bus, parts []Part, retention time.Duration, before time.Time) error {
+	upTo, err := b.FirstSince(ctx, b.Turns, before.Add(-2*wholeAfter(retention)))
+	if err != nil {
+		return fmt.Errorf("expire turns: %w", err)
+	}
+	for _, p := range parts {
+		needed, err := p.needed(ctx, b)
+		if err != nil {
+			return fmt.Errorf("expire turns: partition %s: %w", p, err)
+		}
+		upTo = min(upTo, needed)
+	}
+	info, err := b.Turns.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("expire turns: %w: %w", triggerd.ErrUnavailable, err)
+	}
+	if upTo <= info.State.FirstSeq {
+		return nil
+	}
+	if err := b.Turns.Purge(ctx, jetstream.WithPurgeSequence(upTo)); err != nil {
+		return fmt.Errorf("expire turns: %w: %w", triggerd.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// needed is the first sequence that the part's owner stands on, or its next one: what its checkpoint does not know of came later.
+func (p Part) needed(ctx context.Context, b *bus.Bus) (uint64, error) {
+	data, err := b.GetControl(ctx, checkpointKey(&p))
+	if err != nil || data == nil {
+		return 0, err
+	}
+	var c checkpoint
+	if err := json.Unmarshal(data, &c); err != nil {
+		return 0, fmt.Errorf("decode turns checkpoint: %w", err)
+	}
+	if c.Needs != 0 && c.Needs < c.Told {
+		return c.Needs, nil
+	}
+	return b.FirstFrom(ctx, b.Turns, c.Told, b.Names.TurnsOf(p.String()))
 }
 
 // needed is upTo, or the first sequence before it that something unfinished stands on: a turn that runs cannot be written again, and is waited for.

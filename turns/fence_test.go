@@ -271,37 +271,3 @@ func TestStoreOutage(t *testing.T) {
 		t.Error(r.engine.fenced)
 	}
 }
-
-// What a former owner has opened after our start is taken over in its place, before what comes behind it in its lane.
-func TestLateOpeningOfFormerOwner(t *testing.T) {
-	act := newManual()
-	r := &rig{T: t, specs: map[string]*Spec{"a": trigger("a", act)}, epoch: 1}
-	r.on(connect(t, natsServer(t)))
-	r.goOn()
-	k := triggerd.TurnKey{Connection: "c", Trigger: "a", EventID: "1"}
-	now := time.Now().UTC()
-	en := &Entry{State: Running, Attempt: 1, Key: k, Lane: "L", Thread: "L", Time: now, Opened: now, Epoch: r.epoch - 1}
-	en.body[partMeta] = []byte(`{"t":"x","rx":"2026-01-01T00:00:00Z"}`)
-	subject := r.bus.Names.Turn(pool, partition("L", k.Hash()), k.Hash())
-	seq := rawEntry(t, r.bus, subject, 0, en, nil)
-	r.openTurns(ask("a", "1", "L"), ask("a", "2", "L"))
-	c := act.next(t, "1")
-	if c.Number != 2 {
-		t.Errorf("attempt %d, want the one after the former owner's", c.Number)
-	}
-	// The former owner cannot end it any more.
-	late := *en
-	late.State, late.OpenSeq, late.Writer, late.body = Done, seq, "former:1", [parts][]byte{}
-	m, err := late.message(subject)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bus.Expect(m, subject, seq)
-	if _, err := r.bus.Publish(t.Context(), m); !errors.Is(err, bus.ErrWrongSequence) {
-		t.Errorf("its late end: %v", err)
-	}
-	c.done()
-	r.want("1", Done)
-	act.next(t, "2").done()
-	r.want("2", Done)
-}

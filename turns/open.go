@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -86,7 +84,7 @@ func (e *Engine) Open(ctx context.Context, reqs []triggerd.Opening) error {
 func (e *Engine) opening(r *triggerd.Opening) *opening {
 	o := &opening{whole: &loaded{event: *r.Event, version: r.Version, replayOf: r.ReplayOf}}
 	o.turn = &turn{key: r.Key, hash: r.Key.Hash(), thread: r.Thread, lane: r.Lane, hops: r.Event.Hops}
-	o.turn.subject = e.opts.Bus.Names.Turn(pool, partition(r.Lane, o.turn.hash), o.turn.hash)
+	o.turn.subject = e.subject(o.turn)
 	o.whole.blobs[partPayload] = r.Blob
 	if r.HasInput {
 		var err error
@@ -181,6 +179,7 @@ func (e *Engine) prepare(ctx context.Context, o *opening) error {
 	}
 	now := time.Now().UTC()
 	en := &Entry{Time: now, Opened: now, Daemon: e.opts.Daemon, Epoch: e.opts.Epoch, Key: t.key, Thread: t.thread, Lane: t.lane, Hops: t.hops}
+	en.Undecided = e.opts.Shared
 	if en.State, en.Cause = e.firstState(t, now); o.refusal != "" {
 		en.State, en.Cause = Dead, e.cause(o.refusal) // it is accounted for, and what comes after it goes on (P7, P8)
 	}
@@ -198,7 +197,7 @@ func (e *Engine) skips(t *turn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.board.queue(t.key.Trigger).spec
-	return t.lane != "" && s != nil && s.Overlap == OverlapSkip
+	return !e.opts.Shared && t.lane != "" && s != nil && s.Overlap == OverlapSkip
 }
 
 // firstState applies pause and overlap (P15): both are states of opened turns, so no decision depends on them.
@@ -206,6 +205,8 @@ func (e *Engine) firstState(t *turn, now time.Time) (State, string) {
 	q := e.board.queue(t.key.Trigger)
 	paused := q.paused && !e.pauses[t.key.Trigger].over(now)
 	switch {
+	case e.opts.Shared && e.opts.Part == nil:
+		return Queued, "" // whoever runs it decides
 	case q.spec == nil:
 		return Held, causeGone
 	case paused && q.spec.SkipPaused:
@@ -236,7 +237,7 @@ func (e *Engine) encode(ctx context.Context, o *opening) error {
 	if err != nil {
 		return fmt.Errorf("open turn %s: %w", t.key, err)
 	}
-	if t.lane != "" {
+	if e.moves(t) {
 		if err := e.markLanes(ctx, t.key); err != nil {
 			return fmt.Errorf("open turn %s: %w", t.key, err)
 		}
@@ -261,6 +262,9 @@ func (e *Engine) fillUntil(ctx context.Context, en *Entry, w *loaded) error {
 
 // openWave stores turns of different lanes: all are sent, then all answers are read.
 func (e *Engine) openWave(ctx context.Context, wave []*opening) error {
+	if err := e.sure(ctx); err != nil {
+		return err
+	}
 	for _, o := range wave {
 		o.pending, o.sent = e.opts.Bus.PublishAsync(o.msg), true
 	}
@@ -288,11 +292,10 @@ func (e *Engine) opened(ctx context.Context, o *opening) error {
 			}
 			if err == nil && last != nil {
 				o.exists = true
-				err := e.inherit(ctx, last)
 				e.mu.Lock()
 				e.flights.remove(o)
 				e.mu.Unlock()
-				return err
+				return nil
 			}
 		case errors.Is(err, bus.ErrRetryNow), errors.Is(err, triggerd.ErrUnavailable):
 		default:
@@ -319,8 +322,10 @@ func (e *Engine) admit(ctx context.Context, all []*opening) error {
 			if o.turn.state.Final() {
 				finals = append(finals, o)
 			} else {
-				e.keep(o.turn, o.whole)
-				e.putLocked(o.turn)
+				if !e.opts.Shared {
+					e.keep(o.turn, o.whole)
+					e.putLocked(o.turn)
+				}
 				o.sent = false // settled, also for abandon
 			}
 		}
@@ -356,14 +361,4 @@ func (e *Engine) uncache(t *turn) *loaded {
 		e.cached -= w.bytes()
 	}
 	return w
-}
-
-// partition is the number of the lane's partition within its pool: fixed, because subjects carry it.
-func partition(lane, hash string) string {
-	if lane == "" {
-		lane = hash
-	}
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(lane))
-	return strconv.FormatUint(uint64(h.Sum32()%partitions), 10)
 }

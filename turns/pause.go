@@ -1,6 +1,7 @@
 package turns
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/bus"
 )
 
 // Causes of held and skipped turns.
@@ -25,6 +27,8 @@ type Pause struct {
 	Since time.Time  `json:"since"`
 	Until *time.Time `json:"until,omitempty"` // ends by itself
 	Note  string     `json:"note,omitempty"`
+
+	revision uint64 // of its key
 }
 
 func (p Pause) over(now time.Time) bool { return p.Until != nil && !now.Before(*p.Until) }
@@ -39,39 +43,58 @@ func (e *Engine) Pause(ctx context.Context, trigger string, p Pause) error {
 	}
 	e.pausing.Lock()
 	defer e.pausing.Unlock()
-	if err := e.opts.Bus.PutControl(ctx, pauseKey(trigger), data); err != nil {
+	if p.revision, err = e.opts.Bus.Control.Put(ctx, pauseKey(trigger), data); err != nil {
+		return fmt.Errorf("store pause: %w: %w", triggerd.ErrUnavailable, err)
+	}
+	if err := e.opts.Bus.Sync(ctx); err != nil {
 		return err
 	}
+	e.setPause(trigger, &p)
+	return nil
+}
+
+// setPause makes a pause, or with nil the end of one, known to the board.
+func (e *Engine) setPause(trigger string, p *Pause) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.pauses[trigger] = p
-	e.board.queue(trigger).paused = true
-	return nil
+	if p == nil {
+		delete(e.pauses, trigger)
+		signal(e.tidy) // what was held is released
+	} else {
+		e.pauses[trigger] = *p
+	}
+	e.board.queue(trigger).paused = p != nil
+	e.wakeLocked()
 }
 
 // Resume starts a paused trigger again and queues what was held, in the order it was opened; what comes meanwhile waits for that.
 // It blocks until that is durable, and is safe to repeat. When ctx ends first, the rest is queued in the background.
 func (e *Engine) Resume(ctx context.Context, trigger string) error {
-	if err := e.endPause(ctx, trigger); err != nil {
+	if err := e.endPause(ctx, trigger, nil); err != nil {
 		return err
 	}
 	return e.releaseHeld(ctx, trigger)
 }
 
-func (e *Engine) endPause(ctx context.Context, trigger string) error {
+// endPause ends a trigger's pause: whatever it is, or only the one given.
+func (e *Engine) endPause(ctx context.Context, trigger string, over *Pause) error {
 	e.pausing.Lock()
 	defer e.pausing.Unlock()
-	if err := e.opts.Bus.Control.Purge(ctx, pauseKey(trigger)); err != nil {
+	var only []jetstream.KVDeleteOpt
+	if over != nil {
+		only = append(only, jetstream.LastRevision(over.revision))
+	}
+	err := e.opts.Bus.Control.Purge(ctx, pauseKey(trigger), only...)
+	if over != nil && bus.Conflict(err) {
+		return e.readPause(ctx, trigger) // ended by somebody else, or a new one
+	}
+	if err != nil {
 		return fmt.Errorf("end pause: %w: %w", triggerd.ErrUnavailable, err)
 	}
 	if err := e.opts.Bus.Sync(ctx); err != nil {
 		return err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.pauses, trigger)
-	e.board.queue(trigger).paused = false
-	e.wakeLocked()
+	e.setPause(trigger, nil)
 	return nil
 }
 
@@ -79,16 +102,16 @@ func (e *Engine) endPause(ctx context.Context, trigger string) error {
 func (e *Engine) endPauses(ctx context.Context) error {
 	now := time.Now()
 	e.mu.Lock()
-	var over []string
+	over := map[string]Pause{}
 	for trigger, p := range e.pauses {
 		if p.over(now) {
-			over = append(over, trigger)
+			over[trigger] = p
 		}
 	}
 	e.mu.Unlock()
 	var errs []error
-	for _, trigger := range over {
-		if err := e.Resume(ctx, trigger); err != nil {
+	for trigger, p := range over {
+		if err := cmp.Or(e.endPause(ctx, trigger, &p), e.releaseHeld(ctx, trigger)); err != nil {
 			errs = append(errs, fmt.Errorf("pause of trigger %s is over: %w", trigger, err))
 		}
 	}
@@ -109,25 +132,38 @@ func (e *Engine) loadPauses(ctx context.Context) error {
 		return fmt.Errorf("read pauses: %w", err)
 	}
 	for _, key := range keys {
-		kv, err := e.opts.Bus.Control.Get(ctx, key)
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			continue
+		if err := e.LoadPause(ctx, key[len(pauseKey("")):]); err != nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("read pauses: %w: %w", triggerd.ErrUnavailable, err)
-		}
-		var p Pause
-		if err := json.Unmarshal(kv.Value(), &p); err != nil {
-			// Somebody wanted a stop: keep it.
-			e.log.Error().Err(err).Str("key", key).Msg("pause cannot be read; its trigger stays paused until somebody resumes it")
-			p = Pause{Since: kv.Created(), Note: "unreadable"}
-		}
-		e.mu.Lock()
-		trigger := key[len(pauseKey("")):]
-		e.pauses[trigger] = p
-		e.board.queue(trigger).paused = true
-		e.mu.Unlock()
 	}
+	return nil
+}
+
+// LoadPause makes a trigger's pause known to the engine as it is stored now: for pauses that another engine has set or ended. Safe to repeat.
+func (e *Engine) LoadPause(ctx context.Context, trigger string) error {
+	e.pausing.Lock()
+	defer e.pausing.Unlock()
+	return e.readPause(ctx, trigger)
+}
+
+// readPause is LoadPause for who holds e.pausing.
+func (e *Engine) readPause(ctx context.Context, trigger string) error {
+	kv, err := e.opts.Bus.Control.Get(ctx, pauseKey(trigger))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		e.setPause(trigger, nil)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read pauses: %w: %w", triggerd.ErrUnavailable, err)
+	}
+	var p Pause
+	if err := json.Unmarshal(kv.Value(), &p); err != nil {
+		// Somebody wanted a stop: keep it.
+		e.log.Error().Err(err).Str("key", pauseKey(trigger)).Msg("pause cannot be read; its trigger stays paused until somebody resumes it")
+		p = Pause{Since: kv.Created(), Note: "unreadable"}
+	}
+	p.revision = kv.Revision()
+	e.setPause(trigger, &p)
 	return nil
 }
 
@@ -251,7 +287,7 @@ func (e *Engine) moveTaken(batch []*turn, entry func(*turn) *Entry) error {
 		if entries[i].whole() {
 			t.wholeSeq = t.lastSeq
 		}
-		e.low.seen = max(e.low.seen, t.lastSeq)
+		e.sawLocked(t)
 		e.board.settle(t, entries[i].State)
 	}
 	e.wakeLocked()
@@ -260,6 +296,9 @@ func (e *Engine) moveTaken(batch []*turn, entry func(*turn) *Entry) error {
 
 // recordAll is record for many turns with one sync. After an error some are recorded and some are not.
 func (e *Engine) recordAll(ctx context.Context, ts []*turn, entries []*Entry) error {
+	if err := e.sure(ctx); err != nil {
+		return err
+	}
 	sents := make([]*sent, len(ts))
 	for i, t := range ts {
 		e.stamp(t, entries[i])

@@ -125,7 +125,7 @@ func TestPauseEnds(t *testing.T) {
 		r := setup(t, trigger("a", &auto{}))
 		r.pause("a", Pause{})
 		r.openTurns(ask("a", "1", ""))
-		if err := r.engine.endPause(t.Context(), "a"); err != nil {
+		if err := r.engine.endPause(t.Context(), "a", nil); err != nil {
 			t.Fatal(err)
 		}
 		gone, cancel := context.WithCancel(t.Context())

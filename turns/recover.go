@@ -38,8 +38,13 @@ func (e *Engine) Recover(ctx context.Context) (Recovered, error) {
 	if err != nil {
 		return r, err
 	}
-	if err := cmp.Or(e.loadPauses(ctx), e.loadLanes(ctx)); err != nil {
+	if err := e.loadPauses(ctx); err != nil {
 		return r, err
+	}
+	if !e.opts.Shared {
+		if err := e.LoadLanes(ctx, "*"); err != nil {
+			return r, err
+		}
 	}
 	if e.opts.Bus.External() {
 		if err := e.claimAll(ctx, found); err != nil {
@@ -84,7 +89,7 @@ func (e *Engine) usableCheckpoint(ctx context.Context) (checkpoint, error) {
 func (e *Engine) readLedger(ctx context.Context, cp checkpoint) (r Recovered, found map[string]*history, err error) {
 	found = map[string]*history{}
 	seen := cp.Told - min(1, cp.Told)
-	err = e.ledger.scan(ctx, bus.ScanOptions{From: cp.Floor}, func(en *Entry) {
+	err = e.ledger.scan(ctx, bus.ScanOptions{From: cp.Floor, Filter: e.scope()}, func(en *Entry) {
 		h := en.Key.Hash()
 		if found[h] == nil {
 			found[h] = &history{}
@@ -109,9 +114,17 @@ func (e *Engine) readLedger(ctx context.Context, cp checkpoint) (r Recovered, fo
 		r.Read++
 	}
 	e.mu.Lock()
-	e.low.seen = seen
+	e.low.seen, e.position = seen, seen
 	e.mu.Unlock()
 	return r, found, nil
+}
+
+// scope matches the turns that the engine runs.
+func (e *Engine) scope() string {
+	if e.opts.Part == nil {
+		return e.opts.Bus.Names.AllTurns()
+	}
+	return e.opts.Bus.Names.TurnsOf(e.opts.Part.String())
 }
 
 // settleFinals tells the ends that were not told, oldest first.
@@ -176,7 +189,13 @@ func (e *Engine) claim(ctx context.Context, last *Entry) (*Entry, error) {
 			return nil, fmt.Errorf("claim turn %s: %w", last.Key, triggerd.ErrFenced)
 		}
 		t := turnOf(last)
-		en := &Entry{State: last.State, Claimed: true, Since: last.since(), Cause: last.Cause, NotBefore: last.NotBefore, Process: last.Process, OnCrash: last.OnCrash}
+		en := &Entry{
+			State: last.State, Claimed: true, Undecided: last.Undecided, Since: last.since(), Cause: last.Cause, NotBefore: last.NotBefore,
+			Process: last.Process, OnCrash: last.OnCrash,
+		}
+		if err := e.sure(ctx); err != nil {
+			return nil, err
+		}
 		e.stamp(t, en)
 		seq, err := e.ledger.write(ctx, t.subject, t.lastSeq, en)
 		if err == nil {
@@ -199,24 +218,6 @@ func (e *Engine) claim(ctx context.Context, last *Entry) (*Entry, error) {
 	}
 }
 
-// inherit takes over a turn that an owner before us has opened after our start, before anything that comes behind it in its lane can begin:
-// claimed and put on the board, as at the start.
-func (e *Engine) inherit(ctx context.Context, last *Entry) error {
-	if !e.opts.Bus.External() || last.Epoch == e.opts.Epoch {
-		return nil
-	}
-	if !last.State.Final() {
-		var err error
-		if last, err = e.claim(ctx, last); err != nil {
-			return err
-		}
-	}
-	if last.State.Final() {
-		return e.tell(ctx, infoOf(last)) // that owner may not have got to it
-	}
-	return e.readmit(ctx, checkpoint{}, []*Entry{last}, new(Recovered))
-}
-
 // readmit puts unfinished turns back on the board. Attempts that were cut short follow their trigger's on_crash.
 func (e *Engine) readmit(ctx context.Context, cp checkpoint, open []*Entry, r *Recovered) error {
 	var over []func() error // what needs the end of an earlier attempt's process
@@ -231,6 +232,11 @@ func (e *Engine) readmit(ctx context.Context, cp checkpoint, open []*Entry, r *R
 		}
 		t.wake = backoffLeft(t.wake, time.Now(), longest)
 		switch {
+		case last.Undecided:
+			e.mu.Lock()
+			e.meetLocked(t, nil)
+			e.mu.Unlock()
+			continue
 		case last.State == Parked && last.since() >= cp.Told:
 			r.Finals++
 			if err := e.tell(ctx, infoOf(last)); err != nil {

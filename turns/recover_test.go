@@ -317,7 +317,7 @@ func TestUnreadableEntries(t *testing.T) {
 	r := setup(t, trigger("a", &auto{}))
 	r.pause("a", Pause{})
 	r.openTurns(ask("a", "fine", ""), ask("a", "blob lost", "L"), ask("a", "behind", "L"))
-	m := nats.NewMsg(r.bus.Names.Turn(pool, "1", hashOf("a", "junk")))
+	m := nats.NewMsg(r.bus.Names.Turn(DefaultPool, "1", hashOf("a", "junk")))
 	m.Header.Set(headerTurn, "{")
 	if _, err := r.bus.Publish(t.Context(), m); err != nil {
 		t.Fatal(err)

@@ -234,6 +234,9 @@ func (e *Engine) stamp(t *turn, en *Entry) {
 // record writes the turn's next entry, blocks until it is durable, and moves lastSeq. After an error nothing can be written to the turn:
 // it is [triggerd.ErrFenced], which stops the engine, or ctx has ended.
 func (e *Engine) record(ctx context.Context, t *turn, en *Entry) error {
+	if err := e.sure(ctx); err != nil {
+		return err
+	}
 	e.stamp(t, en)
 	seq, err := e.ledger.write(ctx, t.subject, t.lastSeq, en)
 	if err != nil {
@@ -271,7 +274,7 @@ func (e *Engine) final(t *turn, w *loaded, s State, cause string, r *triggerd.Re
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.board.remove(t)
-	e.low.seen = max(e.low.seen, t.lastSeq)
+	e.sawLocked(t)
 	e.low.unmark(mark)
 	if t.finished != nil {
 		close(t.finished)
@@ -302,7 +305,7 @@ func (e *Engine) settle(t *turn, w *loaded, en *Entry, r *triggerd.Result) {
 		t.wake = *en.NotBefore
 	}
 	e.board.settle(t, en.State)
-	e.low.seen = max(e.low.seen, t.lastSeq)
+	e.sawLocked(t)
 	e.wakeLocked()
 	e.mu.Unlock()
 	if en.State == Parked && e.tell(e.closing, infoOf(en)) != nil {
