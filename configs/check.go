@@ -22,7 +22,7 @@ type checker struct {
 func (c *checker) run() {
 	c.defaults()
 	for _, check := range []func(){
-		c.tags, c.dependent, c.server, c.nats, c.history, c.secrets, c.connections, c.triggers, c.renames,
+		c.tags, c.dependent, c.server, c.nats, c.history, c.secrets, c.connections, c.triggers, c.pools, c.renames,
 	} {
 		check()
 	}
@@ -161,6 +161,10 @@ func (c *checker) bound(v reflect.Value, f field, at path) {
 }
 
 func (c *checker) format(f field) {
+	if f.tag.Get("format") == "labels" {
+		c.labels(f.path, f.v.Interface().(map[string]string))
+		return
+	}
 	s := f.v.String()
 	if s == "" {
 		return

@@ -13,6 +13,7 @@ import (
 
 func (c *checker) server() {
 	c.listen(path{"server", "listen"}, c.cfg.Server.Listen)
+	c.metrics(path{"server", "metrics", "listen"}, c.cfg.Server)
 	at := path{"server", "admin", "listen"}
 	if !c.known(at) {
 		return
@@ -41,6 +42,14 @@ func (c *checker) listen(at path, addr string) {
 	}
 	if err != nil {
 		c.report(at, "wants host:port or off", "for example 127.0.0.1:8080")
+	}
+}
+
+// metrics checks the listener for Prometheus. It cannot be the public one: that one is for strangers.
+func (c *checker) metrics(at path, s Server) {
+	c.listen(at, s.Metrics.Listen)
+	if c.known(at) && s.Metrics.Listen == s.Listen && s.Listen != "off" && s.Listen != "" {
+		c.report(at, "is the address of server.listen", "for example 127.0.0.1:9464")
 	}
 }
 

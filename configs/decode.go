@@ -12,7 +12,7 @@ import (
 // later holds keys that the design knows and this version does not, so that a person who read ahead is told so.
 var later = map[string]bool{
 	"agents": true, "agent": true, "mcp": true, "workflow": true, "call": true, "coalesce": true, "dedupe": true, "rate": true,
-	"start": true, "start_within": true, "wait_for": true, "runs_on": true, "arguments": true, "replay_guard": true, "on_dead": true,
+	"start": true, "start_within": true, "wait_for": true, "arguments": true, "replay_guard": true, "on_dead": true,
 	"public_url": true, "credential": true, "queue": true, "process": true,
 }
 

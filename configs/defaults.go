@@ -31,6 +31,7 @@ func (c *checker) dependent() {
 	c.natsDefaults()
 	c.sourceDefaults()
 	c.triggerDefaults()
+	c.inheritPools()
 }
 
 func (f field) setDefault(s string) {
@@ -55,7 +56,7 @@ func (c *checker) inlineSources() {
 		if !t.inline() || c.given(path{"connections", name}) {
 			continue
 		}
-		c.cfg.Connections[name] = Connection{Webhook: t.Webhook, Cron: t.Cron, Push: t.Push, Files: t.Files, RenamedFrom: t.RenamedFrom}
+		c.cfg.Connections[name] = Connection{Webhook: t.Webhook, Cron: t.Cron, Push: t.Push, Files: t.Files, RenamedFrom: t.RenamedFrom, RunsOn: t.RunsOn}
 		if len(t.Connection) == 0 {
 			t.Connection = StringList{name}
 			c.cfg.Triggers[name] = t

@@ -29,6 +29,7 @@ func (c Change) Empty() bool {
 
 // Diff compares two checked configurations; nil is an empty one. A trigger does not change with its inline source: the connection does.
 // The section defaults has no place of its own here, because it shows in the triggers and connections that it reaches.
+// server.labels do not count: they tell one daemon from another that has the same configuration.
 func Diff(old, new *Config) Change {
 	if old == nil {
 		old = &Config{}
@@ -42,7 +43,7 @@ func Diff(old, new *Config) Change {
 		Secrets:     diffNames(old.Secrets, new.Secrets),
 	}
 	for section, pair := range map[string][2]any{
-		"server":  {old.Server, new.Server},
+		"server":  {unlabelled(old.Server), unlabelled(new.Server)},
 		"nats":    {old.NATS, new.NATS},
 		"history": {old.History, new.History},
 	} {
@@ -52,6 +53,11 @@ func Diff(old, new *Config) Change {
 	}
 	slices.Sort(c.Settings)
 	return c
+}
+
+func unlabelled(s Server) Server {
+	s.Labels = nil
+	return s
 }
 
 // rulesOf are the triggers without their inline sources.
@@ -84,7 +90,7 @@ func diffNames[T any](old, new map[string]T) Names {
 }
 
 // Version names what decides about events and turns: 12 hexadecimal digits that differ when a connection or a trigger means something else.
-// It holds for one version of the program.
+// It holds for one version of the program. Nothing of the section server counts, so daemons with other labels have the same version.
 func (c *Config) Version() string {
 	doc, err := json.Marshal(map[string]any{"connections": c.Connections, "triggers": rulesOf(c)})
 	if err != nil {

@@ -35,7 +35,7 @@ func TestStrictYAML(t *testing.T) {
 		{"unknown keys, with what they may have meant", "conections: {}\nserver: {listne: x, frobnicate: 1}\n", []string{
 			"1:1: conections: unknown key (did you mean connections?)",
 			"2:10: server.listne: unknown key (did you mean listen?)",
-			"2:21: server.frobnicate: unknown key (known: admin, concurrency, drain_timeout, listen)",
+			"2:21: server.frobnicate: unknown key (known: admin, concurrency, drain_timeout, labels, listen, metrics)",
 		}},
 		{"keys of later versions", "agents: {}\n" + rule + "    coalesce: {}\n", []string{
 			"1:1: agents: unknown key (not available yet in this version)",

@@ -199,6 +199,11 @@ func decorate(f reflect.StructField, prop *jsonschema.Schema) {
 	if f.Tag.Get("format") == "name" {
 		prop.Pattern = `^[A-Za-z][A-Za-z0-9_-]{0,63}$|\$\{`
 	}
+	if f.Tag.Get("format") == "labels" {
+		most := uint64(maxLabels)
+		prop.MaxProperties, prop.PropertyNames = &most, &jsonschema.Schema{Pattern: labelPattern}
+		prop.AdditionalProperties.Pattern = labelPattern + `|\$\{`
+	}
 	if f.Tag.Get("expr") != "" && prop.Type == "string" {
 		prop.Pattern = `\S`
 	}

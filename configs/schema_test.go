@@ -150,7 +150,8 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 		rule + "    enabled: ${ON:-true}\n    timeout: ${T:-5m}\n    retry: {attempts: \"${N:-3}\"}\n    overlap: ${O:-skip}\n",
 		"history: {events: 7d, events_size: 1GiB, turns: 4w}\nserver: {drain_timeout: 0}\n",
 		"nats: {url: nats://x, replicas: 3}\n", "nats: {url: [nats://x, tls://y], token: x, prefix: my-app}\n",
-		"secrets: {a: {file: x}}\n",
+		"secrets: {a: {file: x}}\n", "server: {labels: {host: '${NODE:-a}', \"1\": b_c-d}, metrics: {listen: '127.0.0.1:9464'}}\n",
+		"nats: {url: nats://x}\n" + rule + "    runs_on: {gpu: yes}\n", rule + "    runs_on: {}\n",
 	}
 	bad := []string{
 		"nope: 1\n", "server: {concurrency: 0}\n", "server: {concurrency: 1.5}\n", "server: []\n", "nats: {replicas: 6}\n",
@@ -163,6 +164,8 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 		hook + "triggers: {a: {connection: in}}\n", hook + "triggers: {a: {connection: in, run: {}}}\n",
 		hook + "triggers: {a: {connection: in, run: {exec: {command: []}}}}\n",
 		hook + "triggers: {a: {connection: in, run: {exec: {command: [x], exit_codes: {dead: [256]}}}}}\n",
+		"server: {labels: {host: 1}}\n", "server: {labels: {a.b: c}}\n", "server: {labels: {a: b/c}}\n", "server: {labels: {a: ''}}\n", "server: {metrics: ':9464'}\n",
+		rule + "    runs_on: gpu\n", rule + "    runs_on: {a: x, b: x, c: x, d: x, e: x, f: x, g: x, h: x, i: x}\n",
 		"triggers: {a: {run: {exec: {command: [x]}}}}\n", "secrets: {a: {}}\n", "secrets: {a: {env: x, file: y}}\n",
 	}
 	for _, doc := range good {

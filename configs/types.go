@@ -11,7 +11,7 @@ import "time"
 //	min, max  bounds, both included
 //	required  "true": the key must be there
 //	size      how many items a list must have at least
-//	format    "name" or "timezone"
+//	format    "name", "timezone" or "labels"
 //	kind      exactly one of the fields of this kind is set: "source" or "action"
 //	expr      CEL: "filter", "key" or "request"
 //	template  text with ${{ CEL }}: "action" or "decision"
@@ -35,10 +35,17 @@ type Config struct {
 
 // Server is what the daemon listens on and how much it does at once.
 type Server struct {
-	Listen       string   `yaml:"listen" default:"127.0.0.1:8080"`              // Public listener, host:port; "off" for none.
-	Admin        Admin    `yaml:"admin"`                                        // The commands' API.
-	Concurrency  int      `yaml:"concurrency" default:"64" min:"1" max:"10000"` // Turns that run at once on this daemon.
-	DrainTimeout Duration `yaml:"drain_timeout" default:"10s" max:"1h"`         // How long SIGTERM waits for running turns before it cuts them short.
+	Listen       string            `yaml:"listen" default:"127.0.0.1:8080"`              // Public listener, host:port; "off" for none.
+	Admin        Admin             `yaml:"admin"`                                        // The commands' API.
+	Metrics      Metrics           `yaml:"metrics"`                                      // A listener for Prometheus.
+	Labels       map[string]string `yaml:"labels" format:"labels"`                       // What this daemon has: what says runs_on runs on the daemons that have all of the labels named there.
+	Concurrency  int               `yaml:"concurrency" default:"64" min:"1" max:"10000"` // Turns that run at once on this daemon.
+	DrainTimeout Duration          `yaml:"drain_timeout" default:"10s" max:"1h"`         // How long SIGTERM waits for running turns before it cuts them short.
+}
+
+// Metrics is the address of a listener that serves GET /metrics, /healthz and /readyz and nothing else. It asks nobody who they are.
+type Metrics struct {
+	Listen string `yaml:"listen" default:"off"` // host:port, for example 127.0.0.1:9464; "off" for none. Keep it private: it has no authentication.
 }
 
 // Admin is the admin API's address.
@@ -116,6 +123,7 @@ type Connection struct {
 	Push        *Push             `yaml:"push" kind:"source"`         // Apps publish on <prefix>.push.<connection>.<type>.
 	Files       *Files            `yaml:"files" kind:"source"`        // Watches paths.
 	RenamedFrom string            `yaml:"renamed_from" format:"name"` // The name that this connection had before: its position and duplicates stay. Inherited by inline sources.
+	RunsOn      map[string]string `yaml:"runs_on" format:"labels"`    // Which daemons may run it: those whose server.labels have all of these. None = any. Triggers inherit it.
 	Labels      map[string]string `yaml:"labels"`                     // Free labels.
 }
 
@@ -180,6 +188,7 @@ type Trigger struct {
 	WhilePaused string            `yaml:"while_paused" default:"hold" enum:"hold|skip"`                        // What to do with events while the trigger is paused.
 	Enabled     *bool             `yaml:"enabled" default:"true"`                                              // False: the trigger matches nothing.
 	RenamedFrom string            `yaml:"renamed_from" format:"name"`                                          // The name that this trigger had before: its position and duplicates stay.
+	RunsOn      map[string]string `yaml:"runs_on" format:"labels"`                                             // Which daemons may run its turns: those whose server.labels have all of these. Default: what its connections say; {} = any.
 	Labels      map[string]string `yaml:"labels"`                                                              // Free labels.
 	Run         Run               `yaml:"run" required:"true"`                                                 // The action.
 }
