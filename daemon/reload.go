@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -32,6 +33,9 @@ func (d *Daemon) Reload(ctx context.Context) (console.ReloadResult, error) {
 		return console.ReloadResult{}, d.refuse(fmt.Errorf("%w: %w", console.ErrInvalidConfig, err))
 	}
 	diff := configs.Diff(old.config, cfg)
+	if !maps.Equal(old.config.Server.Labels, cfg.Server.Labels) { // no part of the difference: see Diff
+		d.log.Warn().Str("section", "server.labels").Msg("a change of this section takes effect at the next start")
+	}
 	if cfg.Generation < old.config.Generation && d.bus.External() {
 		return console.ReloadResult{}, d.refuse(fmt.Errorf("%w: generation %d is older than %d, which is in force", console.ErrInvalidConfig, cfg.Generation, old.config.Generation))
 	}
