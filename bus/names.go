@@ -48,6 +48,9 @@ func (n Names) Cursor(connection, subscription string) string {
 // Owner is the subject of a connection's fence.
 func (n Names) Owner(connection string) string { return n.Prefix + ".owner." + connection }
 
+// Daemon is where a daemon takes requests of the other daemons.
+func (n Names) Daemon(id string) string { return n.Prefix + ".daemon." + id }
+
 // Turn is a turn's own subject.
 func (n Names) Turn(pool, partition, hash string) string {
 	return strings.Join([]string{n.Prefix, "turn", pool, partition, hash}, ".")

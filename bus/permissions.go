@@ -6,7 +6,7 @@ import "slices"
 type Permissions struct {
 	Publish   []string `json:"publish"`
 	Subscribe []string `json:"subscribe"`
-	// AllowResponses: it may answer a request wherever the asker wants the answer, because apps submit events that way.
+	// AllowResponses: it may answer a request wherever the asker wants the answer, because daemons ask each other, and apps submit events that way.
 	AllowResponses bool `json:"allow_responses,omitempty"`
 }
 
@@ -23,10 +23,10 @@ func (n Names) Permissions(domain string, push, actions []string) Permissions {
 	p := Permissions{
 		Publish: []string{
 			n.AllEvents(), n.Cursor("*", "*"), n.Owner("*"), n.AllTurns(), n.Prefix + ".thread.*",
-			"$KV." + n.Control() + ".>", "$O." + n.Blobs() + ".>", api + "INFO",
+			n.Daemon("*"), "$KV." + n.Control() + ".>", "$O." + n.Blobs() + ".>", api + "INFO",
 		},
-		Subscribe:      []string{inboxPrefix + ".>"},
-		AllowResponses: len(push) > 0,
+		Subscribe:      []string{inboxPrefix + ".>", n.Daemon("*")},
+		AllowResponses: true, // daemons answer each other
 	}
 	for _, c := range push {
 		streams = append(streams, n.Push(c))

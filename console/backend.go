@@ -38,9 +38,18 @@ type DaemonInfo struct {
 	PID     int       `json:"pid"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
-	Owner   bool      `json:"owner"`       // it runs the inboxes, the sources and the turns; the others are standbys
+	Owner   bool      `json:"owner"`       // it owns some of the work; one that does not is a standby
 	Self    bool      `json:"self"`        // the daemon that answers
 	Age     float64   `json:"age_seconds"` // since its heartbeat was last heard, one comes each second
+
+	Labels      map[string]string `json:"labels,omitempty"`
+	Config      string            `json:"config_version"` // that it runs with
+	Generation  int               `json:"generation,omitempty"`
+	Connections []string          `json:"connections"`       // whose inboxes and sources it runs
+	Partitions  int               `json:"partitions"`        // of turns that it runs, of 32 in each pool
+	History     bool              `json:"history,omitempty"` // it bounds the history
+	Dead        bool              `json:"dead,omitempty"`    // its heartbeat was missed, its work was taken over
+	Leaving     bool              `json:"leaving,omitempty"` // it is stopping
 }
 
 // EventQuery selects events.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -15,6 +17,7 @@ import (
 	"github.com/triggerd/triggerd/console"
 	"github.com/triggerd/triggerd/inbox"
 	"github.com/triggerd/triggerd/triggers"
+	"github.com/triggerd/triggerd/turns"
 )
 
 var _ console.Backend = (*Daemon)(nil)
@@ -129,9 +132,9 @@ func (d *Daemon) Explain(ctx context.Context, ref string) (console.Explanation, 
 	if err != nil || set == nil {
 		return out, err
 	}
-	pending := false
-	if c := d.connection(ev.Connection); c != nil {
-		pending = c.inbox.Handled() < ev.Seq
+	pending, err := d.pending(ctx, &ev)
+	if err != nil {
+		return out, err
 	}
 	for _, v := range set.Decide(&ev) {
 		row := console.Verdict{Trigger: v.Name, Verdict: string(v.Kind), Reason: v.Reason}
@@ -147,6 +150,15 @@ func (d *Daemon) Explain(ctx context.Context, ref string) (console.Explanation, 
 		out.Verdicts = append(out.Verdicts, row)
 	}
 	return out, nil
+}
+
+// pending reports whether the event's turns are still to be opened, here or on another daemon.
+func (d *Daemon) pending(ctx context.Context, ev *triggerd.Event) (bool, error) {
+	if c := d.connection(ev.Connection); c != nil || d.share == nil {
+		return c != nil && c.inbox.Handled() < ev.Seq, nil
+	}
+	floors, err := inbox.Floors(ctx, d.bus)
+	return floors[ev.Connection] < ev.Seq, err
 }
 
 // Fire implements [console.Backend].
@@ -242,7 +254,7 @@ func appInfo(name string, a bus.App) console.AppInfo {
 
 // Ready implements [console.Backend].
 func (d *Daemon) Ready(context.Context) console.Readiness {
-	r := console.Readiness{Version: d.opts.Version, Role: d.role(), Standby: d.candidate.why(), Reasons: []string{}, Sources: []console.SourceStatus{}}
+	r := console.Readiness{Version: d.opts.Version, Role: d.role(), Standby: d.standby(), Reasons: []string{}, Sources: []console.SourceStatus{}}
 	if !d.ready.Load() {
 		r.Reasons = append(r.Reasons, "the daemon is starting or stopping")
 	}
@@ -273,29 +285,50 @@ func (d *Daemon) Ready(context.Context) console.Readiness {
 
 // Daemons implements [console.Backend].
 func (d *Daemon) Daemons(context.Context) ([]console.DaemonInfo, error) {
-	owner := ""
-	if o := d.candidate.holder.Load(); o != nil && !o.Released {
-		owner = o.Daemon
-	}
-	if d.term.Load() != nil {
-		owner = d.id
+	if d.share == nil {
+		return []console.DaemonInfo{{
+			ID: d.id, Host: d.host, PID: os.Getpid(), Version: d.opts.Version, Started: d.started, Owner: true, Self: true,
+			Config: d.plan.Load().config.Version(), Connections: d.connectionNames(d.plan.Load().connectionKeys()), Partitions: turns.Partitions,
+		}}, nil
 	}
 	out := []console.DaemonInfo{}
-	for _, s := range d.members.list() {
-		out = append(out, console.DaemonInfo{
-			ID: s.Daemon, Host: s.Host, PID: s.PID, Version: s.Version, Started: s.Started, Owner: s.Daemon == owner, Self: s.Daemon == d.id,
-			Age: time.Since(s.at).Seconds(),
-		})
+	for _, s := range d.share.table.list() {
+		row := console.DaemonInfo{
+			ID: s.Daemon, Host: s.Host, PID: s.PID, Version: s.Version, Started: s.Started, Labels: s.Labels, Config: s.Config,
+			Generation: s.Generation, Self: s.Daemon == d.id, Dead: s.Dead, Leaving: s.Leaving, Age: time.Since(s.at).Seconds(),
+		}
+		var keys []string
+		keys, row.Partitions, row.History = d.share.table.owned(s.Daemon)
+		row.Connections = d.connectionNames(keys)
+		row.Owner = len(keys) > 0 || row.Partitions > 0
+		out = append(out, row)
 	}
 	return out, nil
 }
 
-// role says whether this daemon owns the work.
-func (d *Daemon) role() string {
-	if d.term.Load() == nil {
-		return "standby"
+func (d *Daemon) connectionNames(keys []string) []string {
+	out := make([]string, 0, len(keys))
+	for _, key := range keys {
+		out = append(out, d.connectionName(key))
 	}
-	return "owner"
+	slices.Sort(out)
+	return out
+}
+
+// role says whether this daemon owns any of the work.
+func (d *Daemon) role() string {
+	if d.share == nil || d.share.owns() {
+		return "owner"
+	}
+	return "standby"
+}
+
+// standby says why this daemon takes no work; "" when it does.
+func (d *Daemon) standby() string {
+	if d.share == nil {
+		return ""
+	}
+	return d.share.why()
 }
 
 func kindOf(p *plan, name string) string {

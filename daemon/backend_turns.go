@@ -112,32 +112,20 @@ func (d *Daemon) Turn(ctx context.Context, ref string) (console.TurnDetail, erro
 
 // RetryTurn implements [console.Backend].
 func (d *Daemon) RetryTurn(ctx context.Context, ref string) (console.TurnInfo, error) {
-	e, err := d.owning()
-	if err != nil {
-		return console.TurnInfo{}, err
-	}
-	hash, err := e.Find(ctx, ref)
-	if err != nil {
-		return console.TurnInfo{}, err
-	}
-	key, err := e.Retry(ctx, hash)
-	if err != nil {
-		return console.TurnInfo{}, err
-	}
-	return d.turnByHash(ctx, key.Hash())
+	return d.operate(ctx, opRetry, ref)
 }
 
 // CancelTurn implements [console.Backend].
 func (d *Daemon) CancelTurn(ctx context.Context, ref string) (console.TurnInfo, error) {
-	e, err := d.owning()
+	return d.operate(ctx, opCancel, ref)
+}
+
+func (d *Daemon) operate(ctx context.Context, op, ref string) (console.TurnInfo, error) {
+	hash, err := d.engine().Find(ctx, ref)
 	if err != nil {
 		return console.TurnInfo{}, err
 	}
-	hash, err := e.Find(ctx, ref)
-	if err != nil {
-		return console.TurnInfo{}, err
-	}
-	if err := e.Cancel(ctx, hash); err != nil {
+	if hash, err = d.changeTurn(ctx, op, hash); err != nil {
 		return console.TurnInfo{}, err
 	}
 	return d.turnByHash(ctx, hash)
@@ -156,19 +144,9 @@ func (d *Daemon) turnByHash(ctx context.Context, hash string) (console.TurnInfo,
 
 // Triggers implements [console.Backend].
 func (d *Daemon) Triggers(ctx context.Context) ([]console.TriggerInfo, error) {
-	e, err := d.owning() // a standby knows neither queues nor pauses
-	if err != nil {
-		return nil, err
-	}
 	p := d.plan.Load()
-	counts := e.Counts()
-	dead := map[string]int{}
-	if _, err := e.List(ctx, func(i *turns.Info) bool {
-		if i.State == turns.Dead {
-			dead[i.Key.Trigger]++
-		}
-		return false
-	}); err != nil {
+	counts, dead, err := d.counts(ctx)
+	if err != nil {
 		return nil, err
 	}
 	out := make([]console.TriggerInfo, 0, len(p.specs))
@@ -179,6 +157,24 @@ func (d *Daemon) Triggers(ctx context.Context) ([]console.TriggerInfo, error) {
 		out = append(out, row)
 	}
 	return out, nil
+}
+
+// counts are the unfinished and the dead turns of each trigger. On an external NATS they are what the ledger says, because other daemons run some.
+func (d *Daemon) counts(ctx context.Context) (map[string]turns.Counts, map[string]int, error) {
+	counts, dead := map[string]turns.Counts{}, map[string]int{}
+	_, err := d.engine().List(ctx, func(i *turns.Info) bool {
+		if i.State == turns.Dead {
+			dead[i.Key.Trigger]++
+		}
+		c := counts[i.Key.Trigger]
+		c.Count(i.State)
+		counts[i.Key.Trigger] = c
+		return false
+	})
+	if d.share == nil {
+		counts = d.engine().Counts()
+	}
+	return counts, dead, err
 }
 
 func (d *Daemon) triggerInfo(p *plan, name string) console.TriggerInfo {
@@ -198,31 +194,28 @@ func (d *Daemon) triggerInfo(p *plan, name string) console.TriggerInfo {
 
 // PauseTrigger implements [console.Backend].
 func (d *Daemon) PauseTrigger(ctx context.Context, name string, r console.PauseRequest) (console.TriggerInfo, error) {
-	return d.changePause(name, func(e *turns.Engine, key string) error {
+	return d.changePause(ctx, name, func(e *turns.Engine, key string) error {
 		return e.Pause(ctx, key, turns.Pause{Since: time.Now().UTC(), Until: r.Until, Note: r.Note})
 	})
 }
 
 // ResumeTrigger implements [console.Backend].
 func (d *Daemon) ResumeTrigger(ctx context.Context, name string) (console.TriggerInfo, error) {
-	return d.changePause(name, func(e *turns.Engine, key string) error { return e.Resume(ctx, key) })
+	return d.changePause(ctx, name, func(e *turns.Engine, key string) error { return e.Resume(ctx, key) })
 }
 
-func (d *Daemon) changePause(name string, change func(e *turns.Engine, key string) error) (console.TriggerInfo, error) {
+func (d *Daemon) changePause(ctx context.Context, name string, change func(e *turns.Engine, key string) error) (console.TriggerInfo, error) {
 	p := d.plan.Load()
 	key, ok := p.trigger[name]
 	if !ok {
 		return console.TriggerInfo{}, fmt.Errorf("trigger %q: %w", name, triggerd.ErrNotFound)
 	}
-	e, err := d.owning()
-	if err != nil {
-		return console.TriggerInfo{}, err
-	}
-	if err := change(e, key); err != nil {
+	if err := change(d.engine(), key); err != nil {
 		return console.TriggerInfo{}, err
 	}
 	row := d.triggerInfo(p, name)
-	c := e.Counts()[key]
+	counts, _, err := d.counts(ctx)
+	c := counts[key]
 	row.Queued, row.Running, row.Held = c.Queued, c.Running, c.Held
-	return row, nil
+	return row, err
 }

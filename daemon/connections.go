@@ -25,6 +25,7 @@ import (
 type connection struct {
 	key    string
 	cfg    configs.Connection // zero for the reserved ones
+	own    owner
 	status *sources.Status
 	inbox  *inbox.Consumer
 
@@ -34,20 +35,37 @@ type connection struct {
 	inboxDone  chan struct{}
 }
 
-// apply makes p live after old (nil at start): versions first, then inboxes and sources of what is new or changed; what is unchanged keeps running.
-func (d *Daemon) apply(ctx context.Context, t *term, old, p *plan) error {
-	keys := []string{manualConnection}
+// owner is an ownership of connections.
+type owner struct {
+	epoch  uint64 // higher than that of any owner before
+	opener inbox.Opener
+	fail   func(error) // told why it cannot go on; [triggerd.ErrFenced] when another daemon has taken over
+}
+
+// connectionKeys are the connections that have something to do, in order.
+func (p *plan) connectionKeys() []string {
+	var keys []string
 	for key := range p.nameOf {
-		if key != manualConnection && (key != ownConnection || len(p.defs[ownConnection]) > 0 || d.connection(ownConnection) != nil) {
+		if key != ownConnection || len(p.defs[ownConnection]) > 0 {
 			keys = append(keys, key)
 		}
 	}
 	slices.Sort(keys)
+	return keys
+}
+
+// apply makes p live after old (nil at start) for an owner of all connections: versions first, then inboxes and sources of what is new or changed;
+// what is unchanged keeps running.
+func (d *Daemon) apply(ctx context.Context, o owner, old, p *plan) error {
+	keys := p.connectionKeys()
+	if d.connection(ownConnection) != nil && !slices.Contains(keys, ownConnection) {
+		keys = append(keys, ownConnection)
+	}
 	for _, key := range keys {
 		if old != nil && old.version[key] == p.version[key] && d.connection(key) != nil {
 			continue
 		}
-		if err := d.setVersion(ctx, key, p); err != nil {
+		if err := d.setVersion(ctx, key, p, o.epoch); err != nil {
 			return fmt.Errorf("connection %s: %w", d.connectionName(key), err)
 		}
 	}
@@ -63,11 +81,36 @@ func (d *Daemon) apply(ctx context.Context, t *term, old, p *plan) error {
 		}
 	}
 	for _, key := range keys {
-		if err := d.startConnection(ctx, t, key, p); err != nil {
+		if err := d.startConnection(ctx, o, key, p); err != nil {
 			errs = append(errs, fmt.Errorf("connection %s: %w", p.nameOf[key], err))
 		}
 	}
-	return errors.Join(append(errs, t.engine.ReleaseHeld(ctx))...)
+	return errors.Join(errs...)
+}
+
+// applyOwned makes p live for the connections that this daemon owns; the others have other owners.
+func (d *Daemon) applyOwned(ctx context.Context, p *plan) error {
+	d.connMu.Lock()
+	owned := make(map[string]owner, len(d.conns))
+	for key, c := range d.conns {
+		owned[key] = c.own
+	}
+	d.connMu.Unlock()
+	var errs []error
+	for _, key := range sortedKeys(owned) {
+		name, configured := p.nameOf[key]
+		if !configured {
+			continue // it is stopped, and its lease released, in a moment
+		}
+		err := d.setVersion(ctx, key, p, owned[key].epoch)
+		if err == nil {
+			err = d.startConnection(ctx, owned[key], key, p)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("connection %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (d *Daemon) connection(key string) *connection {
@@ -77,22 +120,22 @@ func (d *Daemon) connection(key string) *connection {
 }
 
 // startConnection starts the inbox of a connection once, and its source again when its configuration has changed.
-func (d *Daemon) startConnection(ctx context.Context, t *term, key string, p *plan) error {
+func (d *Daemon) startConnection(ctx context.Context, o owner, key string, p *plan) error {
 	cfg := p.config.Connections[p.nameOf[key]]
 	c := d.connection(key)
 	if c != nil && reflect.DeepEqual(c.cfg, cfg) {
 		return nil
 	}
 	if c == nil {
-		c = &connection{key: key, status: d.statusOf(key)}
-		d.startInbox(t, c)
+		c = &connection{key: key, own: o, status: d.statusOf(key)}
+		d.startInbox(c)
 		d.connMu.Lock()
 		d.conns[key] = c
 		d.connMu.Unlock()
 	}
 	c.stopTheSource()
 	c.cfg = cfg
-	if err := d.startSource(ctx, t, c, p.nameOf[key]); err != nil {
+	if err := d.startSource(ctx, c, p.nameOf[key]); err != nil {
 		c.cfg = configs.Connection{} // so that the next reload tries again
 		return err
 	}
@@ -109,11 +152,11 @@ func (d *Daemon) statusOf(key string) *sources.Status {
 	return d.status[key]
 }
 
-func (d *Daemon) startInbox(t *term, c *connection) {
+func (d *Daemon) startInbox(c *connection) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.stopInbox, c.inboxDone = cancel, make(chan struct{})
 	c.inbox = &inbox.Consumer{
-		Bus: d.bus, Connection: c.key, Epoch: strconv.FormatUint(t.lease.epoch, 10), Opener: t.engine, Log: d.log,
+		Bus: d.bus, Connection: c.key, Epoch: strconv.FormatUint(c.own.epoch, 10), Opener: c.own.opener, Log: d.log,
 		Decider: func(seq uint64) (inbox.Decider, error) {
 			set, version, err := d.setFor(ctx, c.key, seq)
 			return decider{d, set, version}, err
@@ -121,12 +164,12 @@ func (d *Daemon) startInbox(t *term, c *connection) {
 	}
 	go func() {
 		defer close(c.inboxDone)
-		t.fail(c.inbox.Run(ctx))
+		c.own.fail(c.inbox.Run(ctx))
 	}()
 }
 
 // startSource starts what produces the connection's events.
-func (d *Daemon) startSource(ctx context.Context, t *term, c *connection, name string) error {
+func (d *Daemon) startSource(ctx context.Context, c *connection, name string) error {
 	open := &emitter{d: d, key: c.key}
 	switch {
 	case c.cfg.Webhook != nil:
@@ -139,20 +182,20 @@ func (d *Daemon) startSource(ctx context.Context, t *term, c *connection, name s
 			JS: d.bus.JS, NC: d.bus.NC, Stream: d.bus.Names.Push(c.key), Durable: "push",
 			Prefix: d.bus.Names.Prefix + ".push." + c.key + ".", SubmitPrefix: d.bus.Names.Prefix + ".submit." + c.key + ".",
 		})
-		d.supervise(t, c, name, src, func(context.Context) (*emitter, error) { return open, nil })
+		d.supervise(c, name, src, func(context.Context) (*emitter, error) { return open, nil })
 	case c.cfg.Cron != nil:
 		src, err := cronSource(c.cfg.Cron)
 		if err != nil {
 			return err
 		}
-		d.supervise(t, c, name, src, d.owned(t, c.key))
+		d.supervise(c, name, src, d.owned(c))
 	case c.cfg.Files != nil:
 		f := c.cfg.Files
 		src, err := files.New(files.Options{Paths: f.Paths, Exclude: f.Exclude, Settle: time.Duration(f.Settle), MaxRead: int64(f.MaxRead)})
 		if err != nil {
 			return err
 		}
-		d.supervise(t, c, name, src, d.owned(t, c.key))
+		d.supervise(c, name, src, d.owned(c))
 	}
 	return nil
 }
@@ -170,17 +213,17 @@ func cronSource(c *configs.Cron) (sources.Source, error) {
 }
 
 // owned makes emitters that own their connection: each start of the source writes the fence anew, so a start that is left over cannot append.
-func (d *Daemon) owned(t *term, key string) func(context.Context) (*emitter, error) {
+func (d *Daemon) owned(c *connection) func(context.Context) (*emitter, error) {
 	return func(ctx context.Context) (*emitter, error) {
-		fence, err := cursor.Acquire(ctx, d.bus, key, cursor.Owner{Daemon: d.id, Epoch: t.lease.epoch, Since: time.Now().UTC()})
+		fence, err := cursor.Acquire(ctx, d.bus, c.key, cursor.Owner{Daemon: d.id, Epoch: c.own.epoch, Since: time.Now().UTC()})
 		if err != nil {
 			return nil, err
 		}
-		return &emitter{d: d, key: key, fence: fence}, nil
+		return &emitter{d: d, key: c.key, fence: fence}, nil
 	}
 }
 
-func (d *Daemon) supervise(t *term, c *connection, name string, src sources.Source, fresh func(context.Context) (*emitter, error)) {
+func (d *Daemon) supervise(c *connection, name string, src sources.Source, fresh func(context.Context) (*emitter, error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.stopSource, c.sourceDone = cancel, make(chan struct{})
 	log := d.log.With().Str("connection", name).Logger()
@@ -199,7 +242,7 @@ func (d *Daemon) supervise(t *term, c *connection, name string, src sources.Sour
 			return sources.Runtime{Connection: name, Cursor: e.start, Emit: e, Log: log}, nil
 		}, sources.BackoffOptions{Status: c.status, Log: log})
 		if errors.Is(err, triggerd.ErrFenced) {
-			t.fail(fmt.Errorf("connection %s: %w", name, err))
+			c.own.fail(fmt.Errorf("connection %s: %w", name, err))
 		}
 	}()
 }
@@ -230,6 +273,17 @@ func (d *Daemon) stopRemoved(keep []string) {
 	}
 	d.connMu.Unlock()
 	stopAll(gone)
+}
+
+// stopConnection stops one; nothing happens when it does not run.
+func (d *Daemon) stopConnection(key string) {
+	d.connMu.Lock()
+	c := d.conns[key]
+	delete(d.conns, key)
+	d.connMu.Unlock()
+	if c != nil {
+		c.stop()
+	}
 }
 
 // stopConnections ends all intake: sources first, so that nothing new comes, then inboxes.

@@ -38,6 +38,8 @@ type Daemon struct {
 	opts    Options
 	log     zerolog.Logger
 	id      string
+	host    string
+	started time.Time
 	secrets atomic.Pointer[configs.Secrets]
 	former  formerSecrets // values of secrets that a reload replaced
 	redact  *configs.Redactor
@@ -45,26 +47,27 @@ type Daemon struct {
 	flusher flusher
 
 	// Set by Run before anything else runs, not changed afterwards.
-	bus       *bus.Bus
-	members   *members
-	candidate *lease        // of this daemon, whether it owns or waits
-	reader    *turns.Engine // runs nothing
-	appender  *inbox.Appender
-	hooks     *webhook.Router
-	fatal     chan error
+	bus      *bus.Bus
+	share    *share        // nil with an embedded store
+	reader   *turns.Engine // runs nothing; on an external NATS it opens turns
+	appender *inbox.Appender
+	hooks    *webhook.Router
+	fatal    chan error
 
-	reloading sync.Mutex // one reload at a time; also held while starting and stopping
-	unapplied bool       // the last reload could not start everything; guarded by reloading
+	reloading sync.RWMutex // one reload at a time, and none while something is started by the present plan
+	unapplied bool         // the last reload could not start everything; guarded by reloading
 	plan      atomic.Pointer[plan]
 	refused   atomic.Pointer[string] // why the last reload was refused; nil = it was not
 	ready     atomic.Bool
-	term      atomic.Pointer[term] // nil on a standby
+	term      atomic.Pointer[term] // nil on an external NATS
 
 	versions versions
 
 	connMu sync.Mutex
 	conns  map[string]*connection     // by key; those that this daemon owns
 	status map[string]*sources.Status // by key
+
+	past pastStats
 }
 
 // New reads and checks the configuration; nothing is opened or listened on before [Daemon.Run].
@@ -74,6 +77,8 @@ func New(o Options) (*Daemon, error) {
 		opts: o, id: ulid.Make().String(), metrics: newMetrics(), fatal: make(chan error, 1),
 		conns: map[string]*connection{}, status: map[string]*sources.Status{}, hooks: webhook.NewRouter(),
 	}
+	d.host, _ = os.Hostname()
+	d.started = time.Now().UTC()
 	d.redact = configs.NewRedactor(d.secretValues)
 	d.log = o.Log
 	if o.LogTo != nil {
@@ -108,8 +113,7 @@ func (w redacting) Write(p []byte) (int, error) {
 // Run opens the store, goes on with what an earlier run left, and serves until ctx ends or the daemon cannot go on; then it drains and closes.
 // It blocks. A nil error means that ctx ended and everything was put away.
 //
-// On an external NATS one daemon owns the work. The others are standbys: they take webhooks and answer questions, and one of them takes over when
-// the owner stops, dies, freezes or is cut off; an owner that comes back from that is a standby.
+// On an external NATS the daemons there share the work; see share.
 //
 // It is one straight function on purpose: each step's teardown is registered right after the step, and runs in reverse order.
 func (d *Daemon) Run(ctx context.Context) (err error) {
@@ -131,32 +135,18 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	undo.add("store", func() error { d.bus.Close(); return nil })
 	d.appender = inbox.NewAppender(d.bus)
 	d.reader = turns.New(d.engineOptions(cfg, 0))
-	d.candidate = newLease(d.bus, d.id, func() int { return d.plan.Load().config.Generation }, d.log)
-	d.startMembers(ctx, &undo)
-
-	var t *term
-	owned, err := d.candidate.try(ctx)
-	if err != nil && !d.bus.External() {
-		return err
-	}
-	if err != nil {
-		d.log.Warn().Err(err).Msg("the lease cannot be read yet: starting as a standby")
-	}
-	undo.add("ownership", func() error {
-		if t == nil {
-			return nil
-		}
-		return d.stopTerm(t)
-	})
-	if owned {
-		t, err = d.startTerm(ctx, d.candidate)
-		if err != nil && !(d.bus.External() && errors.Is(err, triggerd.ErrUnavailable)) {
+	d.reader.SetTriggers(d.plan.Load().specs)
+	if d.bus.External() {
+		unlock()
+		d.startShare(ctx, &undo)
+		d.reloading.Lock()
+		unlock = sync.OnceFunc(d.reloading.Unlock)
+	} else {
+		t, err := d.startTerm(ctx)
+		if err != nil {
 			return err
 		}
-		if err != nil {
-			d.log.Warn().Err(err).Msg("starting as a standby, because the store does not answer")
-			t = nil
-		}
+		undo.add("ownership", func() error { return d.stopTerm(t) })
 	}
 	if err := d.routeHooks(d.plan.Load()); err != nil {
 		return err
@@ -175,105 +165,37 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.announce(ctx, "daemon.started", d.id, nil, startedPayload{Daemon: d.id, Version: d.opts.Version}, 0)
 	ready := d.log.Info().Str("version", d.opts.Version).Str("public", cfg.Server.Listen).Int("connections", len(cfg.Connections)).
 		Int("triggers", len(cfg.Triggers)).Dur("took", time.Since(began))
-	if t != nil {
+	if t := d.term.Load(); t != nil {
 		ready = ready.Int("unfinished_turns", t.found.Unfinished).Int("cut_short", t.found.CutShort)
-	} else if o := d.candidate.holder.Load(); o != nil {
-		ready = ready.Str("standby_of", o.Daemon).Str("host", o.Host)
+	} else {
+		ready = ready.Str("daemon", d.id)
 	}
 	ready.Msg("triggerd is ready")
-	return d.own(ctx, &t)
-}
-
-// own takes over whenever the ownership is free, and gives way when it is lost. It returns nil when ctx ends.
-func (d *Daemon) own(ctx context.Context, t **term) error {
-	for {
-		if *t == nil {
-			if err := d.await(ctx, t); err != nil || ctx.Err() != nil {
-				return err
-			}
-			continue // it may not have worked
-		}
-		select {
-		case <-ctx.Done():
-			d.log.Info().Msg("stopping: no new events, running turns may end")
-			return nil
-		case err := <-d.fatal:
-			return err
-		case err := <-(*t).ended:
-			if !d.bus.External() || !errors.Is(err, triggerd.ErrFenced) {
-				return err
-			}
-			d.log.Warn().Err(err).Msg("lost the ownership: this daemon drops its turns and is a standby now")
-			d.metrics.lost.Inc()
-			d.reloading.Lock()
-			if err := d.stopTerm(*t); err != nil {
-				d.log.Warn().Err(err).Msg("giving way")
-			}
-			*t = nil
-			d.reloading.Unlock()
-		}
-	}
-}
-
-// await blocks until the ownership is ours, and starts the term. A nil error without a term means that ctx has ended, or that this has to be tried again.
-func (d *Daemon) await(ctx context.Context, t **term) error {
-	waiting, stop := context.WithCancel(ctx)
-	defer stop()
-	won := make(chan error, 1)
-	go func() { won <- d.candidate.await(waiting) }()
 	select {
-	case err := <-d.fatal:
-		stop()
-		if <-won == nil {
-			err = errors.Join(err, d.candidate.release())
-		}
-		return err
-	case err := <-won:
-		if ctx.Err() != nil {
-			if err == nil {
-				return d.candidate.release()
-			}
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-	began := time.Now()
-	d.reloading.Lock()
-	defer d.reloading.Unlock()
-	next, err := d.startTerm(ctx, d.candidate)
-	switch {
-	case err == nil:
-		*t = next
-		d.metrics.takeovers.Inc()
-		d.log.Info().Uint64("epoch", next.lease.epoch).Int("unfinished_turns", next.found.Unfinished).Int("cut_short", next.found.CutShort).
-			Dur("took", time.Since(began)).Msg("took over the ownership")
-	case ctx.Err() != nil:
+	case <-ctx.Done():
+		d.log.Info().Msg("stopping: no new events, running turns may end")
 		return nil
-	default:
-		d.log.Warn().Err(err).Msg("taking over failed; trying again")
-		bus.Pause(ctx, leaseEvery)
+	case err := <-d.fatal:
+		return err
 	}
-	return nil
 }
 
-// startMembers makes this daemon known to the others, and the others to it.
-func (d *Daemon) startMembers(ctx context.Context, undo *teardown) {
-	d.members = newMembers(d.bus, member{
-		Daemon: d.id, Host: d.candidate.owner.Host, PID: os.Getpid(), Version: d.opts.Version, Started: time.Now().UTC(),
-	})
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+// startPatience is how long a start waits for its part of the work: until then requests could be refused that will be taken in a moment.
+const startPatience = 5 * time.Second
+
+// startShare takes part in the work of all daemons on this NATS.
+func (d *Daemon) startShare(ctx context.Context, undo *teardown) {
+	cfg := d.plan.Load().config
+	d.share = d.newShare(member{Daemon: d.id, Version: d.opts.Version, Started: time.Now().UTC(), Labels: cfg.Server.Labels})
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		d.members.run(ctx, func() bool { return d.term.Load() != nil })
-	}()
-	undo.add("members", func() error { stop(); <-done; return nil })
+	go func() { defer close(done); d.share.run(life) }()
+	undo.add("ownership", func() error { stop(); <-done; return nil })
+	undo.add("requests of other daemons", d.answer())
 	select {
-	case <-d.members.listed: // so that a daemon that is alone knows it from the start
-	case <-done: // embedded
-	case <-time.After(memberEvery):
+	case <-d.share.settled:
+	case <-ctx.Done():
+	case <-time.After(startPatience):
 	}
 }
 

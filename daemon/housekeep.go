@@ -20,7 +20,8 @@ const (
 )
 
 // housekeep bounds history (P26) until ctx ends: handled events go by age and budget, finished turns by age, blobs that nothing names after a day.
-func (d *Daemon) housekeep(ctx context.Context, e *turns.Engine) {
+// One daemon does so at a time.
+func (d *Daemon) housekeep(ctx context.Context) {
 	h := d.plan.Load().config.History
 	p := &inbox.Pruner{Bus: d.bus, MaxAge: time.Duration(h.Events), MaxBytes: int64(h.EventsSize), Commit: d.keepPosition}
 	// A short retention is kept to its word; the usual one needs no pass more often than once a minute.
@@ -33,7 +34,7 @@ func (d *Daemon) housekeep(ctx context.Context, e *turns.Engine) {
 		case <-ctx.Done():
 			return
 		case now := <-prune.C:
-			if err := d.prune(ctx, e, p, now); err != nil && ctx.Err() == nil {
+			if err := d.prune(ctx, p, now); err != nil && ctx.Err() == nil {
 				d.log.Warn().Err(err).Msg("pruning history failed; trying again later")
 			}
 		case <-sweep.C:
@@ -48,7 +49,7 @@ func (d *Daemon) housekeep(ctx context.Context, e *turns.Engine) {
 	}
 }
 
-func (d *Daemon) prune(ctx context.Context, e *turns.Engine, p *inbox.Pruner, now time.Time) error {
+func (d *Daemon) prune(ctx context.Context, p *inbox.Pruner, now time.Time) error {
 	floors, err := d.floors(ctx)
 	if err != nil {
 		return err
@@ -57,7 +58,11 @@ func (d *Daemon) prune(ctx context.Context, e *turns.Engine, p *inbox.Pruner, no
 	if paused {
 		return err
 	}
-	return errors.Join(err, e.Expire(ctx, now.Add(-time.Duration(d.plan.Load().config.History.Turns))))
+	keep := time.Duration(d.plan.Load().config.History.Turns)
+	if d.share != nil {
+		return errors.Join(err, turns.Cut(ctx, d.bus, d.share.parts(), keep, now.Add(-keep)))
+	}
+	return errors.Join(err, d.engine().Expire(ctx, now.Add(-keep)))
 }
 
 // floors is up to where each connection's events are handled. A connection that was removed does not hold anything back.
@@ -69,6 +74,17 @@ func (d *Daemon) floors(ctx context.Context) (map[string]uint64, error) {
 	}
 	for _, key := range keys {
 		out[strings.TrimPrefix(key, "version.")] = math.MaxUint64
+	}
+	var handled map[string]uint64 // by other daemons' inboxes
+	if d.share != nil {
+		if handled, err = inbox.Floors(ctx, d.bus); err != nil {
+			return nil, err
+		}
+	}
+	for _, key := range d.plan.Load().connectionKeys() {
+		if _, recorded := out[key]; recorded {
+			out[key] = handled[key] // 0 when nobody has begun yet
+		}
 	}
 	d.connMu.Lock()
 	defer d.connMu.Unlock()

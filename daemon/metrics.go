@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/turns"
 )
 
 // metrics are the daemon's counters. Labels are names from the configuration, never ids or payload.
@@ -30,8 +32,8 @@ func newMetrics() *metrics {
 		duplicates:    counter("events_duplicate_total", "Events that were stored already.", "connection"),
 		refused:       counter("events_refused_total", "Appends that failed.", "connection"),
 		failedFilters: counter("verdict_errors_total", "Events on which a trigger's expression failed.", "trigger"),
-		takeovers:     prometheus.NewCounter(prometheus.CounterOpts{Name: "triggerd_takeovers_total", Help: "Times this daemon took the ownership over from another."}),
-		lost:          prometheus.NewCounter(prometheus.CounterOpts{Name: "triggerd_ownership_lost_total", Help: "Times another daemon took the ownership from this one."}),
+		takeovers:     prometheus.NewCounter(prometheus.CounterOpts{Name: "triggerd_takeovers_total", Help: "Leases that this daemon took over from another."}),
+		lost:          prometheus.NewCounter(prometheus.CounterOpts{Name: "triggerd_ownership_lost_total", Help: "Times this daemon lost its membership, or a lease, to another."}),
 		reloads:       prometheus.NewCounter(prometheus.CounterOpts{Name: "triggerd_reload_failures_total", Help: "Configurations that were refused."}),
 		append: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "triggerd_append_seconds", Help: "Time until an event is durable.",
@@ -77,32 +79,38 @@ var (
 	descDuplicates = prometheus.NewDesc("triggerd_turns_duplicate_total", "Turns that were open already.", nil, nil)
 	descUnfinished = prometheus.NewDesc("triggerd_turns", "Unfinished turns.", []string{"trigger", "state"}, nil)
 	descPending    = prometheus.NewDesc("triggerd_inbox_pending", "Stored events that are not decided yet.", []string{"connection"}, nil)
-	descOwner      = prometheus.NewDesc("triggerd_owner", "1 on the daemon that owns inboxes, sources and turns, 0 on a standby.", nil, nil)
+	descOwner      = prometheus.NewDesc("triggerd_owner", "1 on a daemon that owns some of the work, 0 on a standby.", nil, nil)
+	descLease      = prometheus.NewDesc("triggerd_lease_epoch", "Epoch of each lease that this daemon has: how often it has changed hands.", []string{"lease"}, nil)
 	descRestarts   = prometheus.NewDesc("triggerd_nats_restarts_total", "Times the embedded NATS server was replaced.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].
 func (c engineCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{descFinals, descAttempts, descDuplicates, descUnfinished, descPending, descRestarts, descOwner} {
+	for _, desc := range []*prometheus.Desc{descFinals, descAttempts, descDuplicates, descUnfinished, descPending, descRestarts, descOwner, descLease} {
 		ch <- desc
 	}
 }
 
 // Collect implements [prometheus.Collector].
 func (c engineCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.d.engine().Stats()
+	s, counts := c.d.turnStats()
 	for state, n := range s.Finals {
 		ch <- prometheus.MustNewConstMetric(descFinals, prometheus.CounterValue, float64(n), string(state))
 	}
 	ch <- prometheus.MustNewConstMetric(descAttempts, prometheus.CounterValue, float64(s.Attempts))
 	ch <- prometheus.MustNewConstMetric(descDuplicates, prometheus.CounterValue, float64(s.Duplicates))
 	owner := 0.0
-	if c.d.term.Load() != nil {
+	if c.d.role() == "owner" {
 		owner = 1
 	}
 	ch <- prometheus.MustNewConstMetric(descOwner, prometheus.GaugeValue, owner)
+	if c.d.share != nil {
+		for key, epoch := range c.d.share.epochs() {
+			ch <- prometheus.MustNewConstMetric(descLease, prometheus.GaugeValue, float64(epoch), key)
+		}
+	}
 	ch <- prometheus.MustNewConstMetric(descRestarts, prometheus.CounterValue, float64(c.d.bus.Restarts()))
-	for trigger, n := range c.d.engine().Counts() {
+	for trigger, n := range counts {
 		for state, v := range map[string]int{"queued": n.Queued, "running": n.Running, "held": n.Held, "parked": n.Parked} {
 			ch <- prometheus.MustNewConstMetric(descUnfinished, prometheus.GaugeValue, float64(v), trigger, state)
 		}
@@ -112,4 +120,39 @@ func (c engineCollector) Collect(ch chan<- prometheus.Metric) {
 	for key, conn := range c.d.conns {
 		ch <- prometheus.MustNewConstMetric(descPending, prometheus.GaugeValue, float64(conn.inbox.Pending()), key)
 	}
+}
+
+// pastStats are what engines counted that run no more.
+type pastStats struct {
+	mu sync.Mutex
+	n  turns.Stats
+}
+
+// retire keeps what an engine has counted, so that counters never fall.
+func (d *Daemon) retire(e *turns.Engine) {
+	d.past.mu.Lock()
+	defer d.past.mu.Unlock()
+	d.past.n.Add(e.Stats())
+}
+
+// turnStats sums up over the engines of this daemon.
+func (d *Daemon) turnStats() (turns.Stats, map[string]turns.Counts) {
+	d.past.mu.Lock()
+	var s turns.Stats
+	s.Add(d.past.n)
+	d.past.mu.Unlock()
+	counts := map[string]turns.Counts{}
+	engines := d.engines()
+	if d.share != nil {
+		s.Add(d.reader.Stats()) // it counts openings
+	}
+	for _, e := range engines {
+		s.Add(e.Stats())
+		for trigger, n := range e.Counts() {
+			c := counts[trigger]
+			c.Add(n)
+			counts[trigger] = c
+		}
+	}
+	return s, counts
 }

@@ -62,6 +62,9 @@ func (d *Daemon) build(cfg *configs.Config) (*plan, error) {
 		}
 		p.defs[manualConnection] = append(p.defs[manualConnection], def)
 	}
+	if len(cfg.NATS.URL) > 0 {
+		place(cfg, p.specs)
+	}
 	for c, defs := range p.defs {
 		if _, err := triggers.Compile(defs); err != nil {
 			errs = append(errs, fmt.Errorf("connection %s: %w", c, err))
@@ -103,7 +106,7 @@ func (d *Daemon) spec(cfg *configs.Config, key, name string, t *configs.Trigger)
 	}
 	s := &turns.Spec{
 		Key: key, Name: name, Action: act, Hash: hashOf(t), Overlap: t.Overlap, Timeout: time.Duration(t.Timeout), OnCrash: t.OnCrash,
-		SkipPaused: t.WhilePaused == "skip",
+		SkipPaused: t.WhilePaused == "skip", Pool: cfg.TriggerPool(name),
 		Retry: turns.RetryPolicy{
 			Attempts: t.Retry.Attempts, Initial: time.Duration(t.Retry.Backoff.Initial), Max: time.Duration(t.Retry.Backoff.Max),
 			MaxElapsed: time.Duration(t.Retry.MaxElapsed),
@@ -117,13 +120,30 @@ func (d *Daemon) spec(cfg *configs.Config, key, name string, t *configs.Trigger)
 	return s, nil
 }
 
+// place keeps the turns that are bounded together in one partition, because a limit holds within one: those of a trigger with a limit, and of all triggers
+// that share threads with it.
+func place(cfg *configs.Config, specs map[string]*turns.Spec) {
+	scopes := map[string]bool{}
+	for name, t := range cfg.Triggers {
+		if s := specs[firstName(name, t.RenamedFrom)]; s != nil && s.Limit > 0 {
+			s.Place = "trigger " + s.Key
+			scopes[t.Thread.Scope] = true
+		}
+	}
+	for name, t := range cfg.Triggers {
+		if s := specs[firstName(name, t.RenamedFrom)]; s != nil && t.Thread.Scope != "" && t.Thread.Scope != triggers.ScopeTrigger && scopes[t.Thread.Scope] {
+			s.Place = "scope " + t.Thread.Scope
+		}
+	}
+}
+
 func (d *Daemon) action(cfg *configs.Config, r *configs.Run) (turns.Action, error) {
 	secret := func(name string) (string, error) { return d.secrets.Load().Get(name) }
 	var beat time.Duration
 	var alive func() bool
 	if len(cfg.NATS.URL) > 0 {
 		// What an action does must have ended when another daemon may begin, also while this one is frozen.
-		beat, alive = leaseHold, d.alive
+		beat, alive = hold, d.alive
 	}
 	switch {
 	case r.Exec != nil:
@@ -152,7 +172,7 @@ func (d *Daemon) action(cfg *configs.Config, r *configs.Run) (turns.Action, erro
 
 // reservedSubjects are our own streams: a rendered subject must not reach into them.
 func reservedSubjects(prefix string) []string {
-	own := []string{"event", "cursor", "owner", "turn", "thread"}
+	own := []string{"event", "cursor", "owner", "turn", "thread", "daemon"}
 	for i, s := range own {
 		own[i] = prefix + "." + s
 	}
@@ -167,7 +187,7 @@ func (d *Daemon) engineOptions(cfg *configs.Config, epoch uint64) turns.Options 
 		alive = d.alive
 	}
 	return turns.Options{
-		Alive: alive, Bus: d.bus, Daemon: d.id, Epoch: epoch, Concurrency: cfg.Server.Concurrency, Retention: time.Duration(cfg.History.Turns),
+		Alive: alive, Shared: d.bus.External(), Bus: d.bus, Daemon: d.id, Epoch: epoch, Concurrency: cfg.Server.Concurrency, Retention: time.Duration(cfg.History.Turns),
 		Names: d.connectionName, OnFinal: d.onFinal, WaitGone: action.WaitGone, ToJSON: expr.JSON,
 		FromJSON: func(b []byte) any { return expr.DecodePayload("application/json", b) }, Redact: d.redactBytes, Log: d.log,
 	}

@@ -19,9 +19,18 @@ import (
 )
 
 // Reload reads the configuration again and makes it live: unchanged connections keep running, positions and running turns stay (P22).
-// A configuration with problems changes nothing; the error has them all and wraps [console.ErrInvalidConfig]. Safe to call at any time;
+// A configuration with problems changes nothing; the error has them all and wraps [console.ErrInvalidConfig]. Other daemons on this NATS are told to read
+// theirs again. Safe to call at any time;
 // before Run has started everything it returns [triggerd.ErrUnavailable].
 func (d *Daemon) Reload(ctx context.Context) (console.ReloadResult, error) {
+	res, err := d.reload(ctx)
+	if d.share != nil && !errors.Is(err, errNotReady) {
+		d.share.tellReload(ctx) // each daemon has its own files
+	}
+	return res, err
+}
+
+func (d *Daemon) reload(ctx context.Context) (console.ReloadResult, error) {
 	if !d.ready.Load() {
 		return console.ReloadResult{}, errNotReady
 	}
@@ -64,19 +73,22 @@ func (d *Daemon) Reload(ctx context.Context) (console.ReloadResult, error) {
 	}, nil
 }
 
-// switchTo makes a plan live after old. A standby only takes the webhooks of it; the rest is the owner's.
+// switchTo makes a plan live after old. On an external NATS that is what this daemon owns, and its webhooks; the rest is other daemons'.
 func (d *Daemon) switchTo(ctx context.Context, old, p *plan) error {
 	defer closeActions(old)
+	d.reader.SetTriggers(p.specs)
+	for _, e := range d.engines() {
+		e.SetTriggers(p.specs)
+	}
 	t := d.term.Load()
 	if t == nil {
-		return d.routeHooks(p)
+		return errors.Join(d.share.configure(ctx), d.applyOwned(ctx, p), d.routeHooks(p))
 	}
-	t.engine.SetTriggers(p.specs)
 	live := old
 	if d.unapplied {
 		live = nil // nobody knows how far the last one came
 	}
-	err := d.apply(ctx, t, live, p)
+	err := errors.Join(d.apply(ctx, t.owner, live, p), t.engine.ReleaseHeld(ctx))
 	return errors.Join(err, d.routeHooks(p)) // a new webhook is open once its events have a configuration that decides them
 }
 
@@ -171,7 +183,25 @@ func (d *Daemon) watchConfig(ctx context.Context) {
 
 func (d *Daemon) reloadChanged(ctx context.Context) {
 	before := d.refused.Load()
-	res, err := d.Reload(ctx)
+	res, err := d.reload(ctx)
+	if err == nil && res.Changed && d.share != nil {
+		d.share.tellReload(ctx)
+	}
+	d.logReload(before, res, err)
+}
+
+// reloadTold is Reload on behalf of another daemon.
+func (d *Daemon) reloadTold() {
+	before := d.refused.Load()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if res, err := d.reload(ctx); !errors.Is(err, errNotReady) {
+		d.logReload(before, res, err)
+	}
+}
+
+// logReload says what a reload that nobody asked for came to.
+func (d *Daemon) logReload(before *string, res console.ReloadResult, err error) {
 	switch {
 	case err != nil && (before == nil || *before != err.Error()):
 		d.log.Error().Err(err).Msg("changed configuration refused, the one before it stays in force")

@@ -7,52 +7,36 @@ import (
 	"sync"
 	"time"
 
-	"github.com/triggerd/triggerd"
 	"github.com/triggerd/triggerd/turns"
 )
 
-// term is one ownership of inboxes, sources and turns: from the lease on, until the daemon stops or another one has taken over.
+// term is the ownership of everything in an embedded store: inboxes, sources and turns.
 type term struct {
-	lease  *lease
 	engine *turns.Engine
 	found  turns.Recovered
-	ended  chan error // why it cannot go on; [triggerd.ErrFenced] when another daemon has taken over
+	owner  owner
 	undo   teardown
 }
 
-// fail ends the term. Only the first reason counts.
-func (t *term) fail(err error) {
-	if err == nil {
-		return
-	}
-	select {
-	case t.ended <- err:
-	default:
-	}
-}
-
-// startTerm goes on with what an earlier owner left, and starts everything that only an owner does. The caller holds d.reloading.
+// startTerm goes on with what an earlier run left. The caller holds d.reloading.
 //
 // It is one straight function on purpose: each step's teardown is registered right after the step, and runs in reverse order.
-func (d *Daemon) startTerm(ctx context.Context, l *lease) (_ *term, err error) {
+func (d *Daemon) startTerm(ctx context.Context) (_ *term, err error) {
 	p := d.plan.Load()
-	t := &term{lease: l, ended: make(chan error, 1)}
+	t := &term{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.stopTerm(t))
 		}
 	}()
-	// The lease is kept until the last turn is drained: another daemon must not begin before that.
+	epoch, err := nextEpoch(ctx, d.bus)
+	if err != nil {
+		return nil, err
+	}
 	var loops sync.WaitGroup
-	keep, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
-	t.undo.add("lease", func() error { stopKeeping(); loops.Wait(); return l.release() })
-	t.engine = turns.New(d.engineOptions(p.config, l.epoch))
-	loops.Go(func() {
-		if err := l.keep(keep, d.members.peers); err != nil {
-			t.engine.Fence()
-			t.fail(err)
-		}
-	})
+	t.undo.add("loops", func() error { loops.Wait(); return nil })
+	t.engine = turns.New(d.engineOptions(p.config, epoch))
+	t.owner = owner{epoch: epoch, opener: t.engine, fail: d.fail}
 	t.engine.SetTriggers(p.specs)
 	if t.found, err = t.engine.Recover(ctx); err != nil {
 		return nil, fmt.Errorf("recover turns: %w", err)
@@ -70,11 +54,11 @@ func (d *Daemon) startTerm(ctx context.Context, l *lease) (_ *term, err error) {
 		return nil
 	})
 	t.undo.add("intake", func() error { stopIntake(); return nil })
-	loops.Go(func() { t.fail(t.engine.Run(intake)) })
-	loops.Go(func() { d.housekeep(intake, t.engine) })
+	loops.Go(func() { d.fail(t.engine.Run(intake)) })
 	d.term.Store(t)
+	loops.Go(func() { d.housekeep(intake) })
 	t.undo.add("connections", func() error { d.stopConnections(); return nil }) // also those of a start that gets half way
-	return t, d.apply(ctx, t, nil, p)
+	return t, errors.Join(d.apply(ctx, t.owner, nil, p), t.engine.ReleaseHeld(ctx))
 }
 
 // stopTerm puts away what startTerm has started, and waits for that.
@@ -84,7 +68,7 @@ func (d *Daemon) stopTerm(t *term) error {
 	return err
 }
 
-// engine is what turns are read with: the owner's, or on a standby one that runs nothing.
+// engine is what turns are read and opened with: the embedded store's, or on an external NATS one that runs nothing.
 func (d *Daemon) engine() *turns.Engine {
 	if t := d.term.Load(); t != nil {
 		return t.engine
@@ -92,20 +76,16 @@ func (d *Daemon) engine() *turns.Engine {
 	return d.reader
 }
 
-// owning is the engine that may change turns. On a standby the error is [triggerd.ErrUnavailable], and names the owner.
-func (d *Daemon) owning() (*turns.Engine, error) {
+// engines are those that run turns here.
+func (d *Daemon) engines() []*turns.Engine {
 	if t := d.term.Load(); t != nil {
-		return t.engine, nil
+		return []*turns.Engine{t.engine}
 	}
-	who := "no daemon"
-	if o := d.candidate.holder.Load(); o != nil && !o.Released {
-		who = fmt.Sprintf("daemon %s (process %d on %s)", o.Daemon, o.PID, o.Host)
+	if d.share == nil {
+		return nil
 	}
-	return nil, fmt.Errorf("%w: this daemon is a standby, %s owns the turns: ask that one", triggerd.ErrUnavailable, who)
+	return d.share.engines()
 }
 
 // alive reports whether what runs here may have effects: not when another daemon may have taken over.
-func (d *Daemon) alive() bool {
-	t := d.term.Load()
-	return t != nil && t.lease.alive()
-}
+func (d *Daemon) alive() bool { return d.share == nil || d.share.session.alive() }

@@ -23,8 +23,9 @@ type versions struct {
 	logs     sources.Limiter
 }
 
-// setVersion makes the plan's version live for a connection: recorded first, used after. Safe to repeat.
-func (d *Daemon) setVersion(ctx context.Context, key string, p *plan) error {
+// setVersion makes the plan's version live for a connection: recorded first, used after. Safe to repeat. The error is [triggerd.ErrFenced] when a later
+// owner has recorded one.
+func (d *Daemon) setVersion(ctx context.Context, key string, p *plan, epoch uint64) error {
 	defs, id := p.defs[key], p.version[key]
 	set, err := triggers.Compile(defs)
 	if err != nil {
@@ -42,7 +43,7 @@ func (d *Daemon) setVersion(ctx context.Context, key string, p *plan) error {
 	}
 	// From the next event on. What is stored already keeps its decider: nothing is decided twice in different ways,
 	// and a widened filter does not replay the past (P22).
-	vs, err := inbox.AddVersion(ctx, d.bus, key, inbox.Version{ID: id, From: info.State.LastSeq + 1}, info.State.FirstSeq)
+	vs, err := inbox.AddVersion(ctx, d.bus, key, inbox.Version{ID: id, From: info.State.LastSeq + 1}, epoch, info.State.FirstSeq)
 	if err != nil {
 		return err
 	}
@@ -60,8 +61,8 @@ func (d *Daemon) setVersion(ctx context.Context, key string, p *plan) error {
 func (d *Daemon) setFor(ctx context.Context, key string, seq uint64) (*triggers.Set, string, error) {
 	v := &d.versions
 	var known []inbox.Version
-	if d.term.Load() == nil {
-		// The owner may have recorded others since this daemon last was one.
+	if d.connection(key) == nil {
+		// Its owner may have recorded others since this daemon last was that.
 		var err error
 		if known, err = inbox.LoadVersions(ctx, d.bus, key); err != nil {
 			return nil, "", err

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/bus"
 )
 
 // reader names one JetStream consumer of a connection's events. Each ownership epoch has its own, and within it each start: a consumer that
@@ -53,10 +54,7 @@ func (c *Consumer) takeOver(ctx context.Context) (jetstream.Consumer, error) {
 		if r.epoch == epoch {
 			mine.start = max(mine.start, r.start+1)
 		}
-		floor = max(floor, info.AckFloor.Stream)
-		if first := info.Config.OptStartSeq; first > 0 {
-			floor = max(floor, first-1) // where it started is where the one before it had got to
-		}
+		floor = max(floor, acknowledged(info))
 	}
 	name := mine.name(c.Connection)
 	cons, err := c.Bus.Events.CreateConsumer(ctx, jetstream.ConsumerConfig{
@@ -104,4 +102,31 @@ func (c *Consumer) readers(ctx context.Context) (map[reader]*jetstream.ConsumerI
 		return nil, fmt.Errorf("list consumers: %w", err)
 	}
 	return found, nil
+}
+
+// Floors is up to where the events of each connection have surely opened their turns, as the server knows it of the connections' readers.
+// It may lag behind; a connection that was never read is not there.
+func Floors(ctx context.Context, b *bus.Bus) (map[string]uint64, error) {
+	out := map[string]uint64{}
+	list := b.Events.ListConsumers(ctx)
+	for info := range list.Info() {
+		rest, ok := strings.CutPrefix(info.Name, "inbox=")
+		connection, _, named := strings.Cut(rest, "=")
+		if ok && named {
+			out[connection] = max(out[connection], acknowledged(info))
+		}
+	}
+	if err := list.Err(); err != nil {
+		return nil, fmt.Errorf("list consumers: %w: %w", triggerd.ErrUnavailable, err)
+	}
+	return out, nil
+}
+
+// acknowledged is up to where a reader, and those before it, had got to.
+func acknowledged(info *jetstream.ConsumerInfo) uint64 {
+	floor := info.AckFloor.Stream
+	if first := info.Config.OptStartSeq; first > 0 {
+		floor = max(floor, first-1) // where it started is where the one before it had got to
+	}
+	return floor
 }

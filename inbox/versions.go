@@ -5,8 +5,11 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/triggerd/triggerd"
 	"github.com/triggerd/triggerd/bus"
@@ -32,39 +35,69 @@ func VersionAt(vs []Version, seq uint64) Version {
 
 func versionKey(connection string) string { return "version." + connection }
 
+// versionRecord is what is stored of a connection's versions.
+type versionRecord struct {
+	Epoch    uint64    `json:"epoch"` // of the owner that recorded the last one
+	Versions []Version `json:"versions"`
+}
+
 // LoadVersions reads the connection's versions, oldest first.
 func LoadVersions(ctx context.Context, b *bus.Bus, connection string) ([]Version, error) {
-	data, err := b.GetControl(ctx, versionKey(connection))
-	if err != nil || data == nil {
-		return nil, err
+	r, _, err := loadVersions(ctx, b, connection)
+	return r.Versions, err
+}
+
+func loadVersions(ctx context.Context, b *bus.Bus, connection string) (r versionRecord, revision uint64, err error) {
+	e, err := b.Control.Get(ctx, versionKey(connection))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return r, 0, nil
 	}
-	var vs []Version
-	if err := json.Unmarshal(data, &vs); err != nil {
-		return nil, fmt.Errorf("decode versions of %s: %w", connection, err)
+	if err != nil {
+		return r, 0, fmt.Errorf("read versions of %s: %w: %w", connection, triggerd.ErrUnavailable, err)
 	}
-	return vs, nil
+	if err := json.Unmarshal(e.Value(), &r); err != nil {
+		return r, 0, fmt.Errorf("decode versions of %s: %w", connection, err)
+	}
+	return r, e.Revision(), nil
 }
 
 // AddVersion records that version decides the connection's events from a sequence on, before any decision under it, and drops what decides
 // nothing that is still stored (oldest is the first sequence in EVENTS). It blocks until that is durable and returns all versions, oldest first.
-// A version that is the newest already is not added again.
-func AddVersion(ctx context.Context, b *bus.Bus, connection string, v Version, oldest uint64) ([]Version, error) {
-	vs, err := LoadVersions(ctx, b, connection)
+// A version that is the newest already is not added again. The error is [triggerd.ErrFenced] when an owner of a later epoch has recorded one,
+// or is about to.
+func AddVersion(ctx context.Context, b *bus.Bus, connection string, v Version, epoch, oldest uint64) ([]Version, error) {
+	r, revision, err := loadVersions(ctx, b, connection)
 	if err != nil {
 		return nil, err
 	}
-	if n := len(vs); n > 0 && vs[n-1].ID == v.ID {
-		return vs, nil
+	if r.Epoch > epoch {
+		return nil, fmt.Errorf("record a version of %s: %w", connection, triggerd.ErrFenced)
 	}
-	vs = append(vs, v)
-	for len(vs) > 1 && vs[1].From <= oldest {
-		vs = vs[1:]
+	n := len(r.Versions)
+	known := n > 0 && r.Versions[n-1].ID == v.ID
+	if known && r.Epoch == epoch {
+		return r.Versions, nil
 	}
-	data, err := json.Marshal(vs)
+	if r.Epoch = epoch; !known {
+		r.Versions = append(r.Versions, v)
+	}
+	for len(r.Versions) > 1 && r.Versions[1].From <= oldest {
+		r.Versions = r.Versions[1:]
+	}
+	data, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode versions: %w", err)
 	}
-	return vs, b.PutControl(ctx, versionKey(connection), data)
+	// On the condition that nothing has changed since: a former owner that was frozen here must not undo what its successor has recorded.
+	if revision == 0 {
+		_, err = b.Control.Create(ctx, versionKey(connection), data)
+	} else {
+		_, err = b.Control.Update(ctx, versionKey(connection), data, revision)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("record a version of %s: %w: %w", connection, triggerd.ErrUnavailable, err)
+	}
+	return r.Versions, b.Sync(ctx)
 }
 
 // SaveDefinitions keeps what a version decides by (no secrets), so that `explain` can repeat its decisions. Safe to repeat.

@@ -19,7 +19,7 @@ func TestVersions(t *testing.T) {
 	}
 	add := func(id string, from, oldest uint64, want ...Version) {
 		t.Helper()
-		vs, err := AddVersion(ctx, b, "github", Version{ID: id, From: from}, oldest)
+		vs, err := AddVersion(ctx, b, "github", Version{ID: id, From: from}, 1, oldest)
 		if err != nil || !slices.Equal(vs, want) {
 			t.Fatalf("add %s: %v, %v, want %v", id, vs, err, want)
 		}

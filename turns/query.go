@@ -98,6 +98,22 @@ func (e *Engine) Get(ctx context.Context, hash string) (*Info, error) {
 	return &i, nil
 }
 
+// Where is the partition that a turn belongs to. The error is [triggerd.ErrNotFound] when there is no such turn.
+func (e *Engine) Where(ctx context.Context, hash string) (Part, error) {
+	en, err := e.ledger.last(ctx, hash)
+	if err != nil {
+		return Part{}, err
+	}
+	if en == nil {
+		return Part{}, fmt.Errorf("turn %s: %w", hash, triggerd.ErrNotFound)
+	}
+	part, ok := PartOf(en.Subject)
+	if !ok {
+		return Part{}, fmt.Errorf("turn %s is in no partition that this version knows: %s", hash, en.Subject)
+	}
+	return part, nil
+}
+
 // Find resolves a turn's hash, a unique prefix of it, or its key.
 // Errors: [triggerd.ErrNotFound], [triggerd.ErrConflict] when a prefix fits several turns (the error lists some).
 func (e *Engine) Find(ctx context.Context, ref string) (string, error) {

@@ -21,6 +21,9 @@ func (c *Counts) add(s State, d int) {
 	}
 }
 
+// Count adds a turn in this state; final ones are not counted.
+func (c *Counts) Count(s State) { c.add(s, +1) }
+
 // Counts tells what each trigger has unfinished, by its first name. A trigger that is configured no more is there as long as it has something.
 func (e *Engine) Counts() map[string]Counts {
 	e.mu.Lock()
@@ -45,6 +48,26 @@ type Stats struct {
 	Finals     map[State]uint64
 	Attempts   uint64
 	Duplicates uint64 // openings of turns that were there already
+}
+
+// Add adds other counters.
+func (s *Stats) Add(o Stats) {
+	if s.Finals == nil {
+		s.Finals = map[State]uint64{}
+	}
+	for state, n := range o.Finals {
+		s.Finals[state] += n
+	}
+	s.Attempts += o.Attempts
+	s.Duplicates += o.Duplicates
+}
+
+// Add adds other numbers.
+func (c *Counts) Add(o Counts) {
+	c.Queued += o.Queued
+	c.Running += o.Running
+	c.Held += o.Held
+	c.Parked += o.Parked
 }
 
 func (s *stats) final(st State) {

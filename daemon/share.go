@@ -1,0 +1,403 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/bus"
+	"github.com/triggerd/triggerd/turns"
+)
+
+const (
+	// shareEvery is how often a daemon looks whether there is something to take or to give when it hears of no change.
+	shareEvery = 250 * time.Millisecond
+	// shareSettle is how long the daemons must have been the same before work is moved just for balance.
+	shareSettle = 2 * time.Second
+	// againAfter is the wait before something is taken again that could not be started.
+	againAfter = time.Second
+	// startsMax bounds what is started at once.
+	startsMax = 8
+)
+
+// share is this daemon's part in the work of all daemons on an external NATS. Everything that must have one owner has a lease: the inbox and source of each
+// connection, each partition of turns, the care for the history. A lease is written when it changes hands; that its owner lives is said by one
+// heartbeat for all of them. Every daemon works out for itself, from the same table, who is to own what.
+type share struct {
+	d        *Daemon
+	bus      *bus.Bus
+	log      zerolog.Logger
+	session  *session
+	table    *table
+	follower *turns.Follower
+	slots    *turns.Slots
+
+	kick    chan struct{}
+	settled chan struct{} // closed when this daemon first has what it is to have
+	starts  chan struct{} // one element for each start under way
+
+	mu       sync.Mutex
+	held     map[string]*holding  // by key of the lease
+	wait     map[string]time.Time // not before: what could not be started
+	leaving  bool
+	daemons  string    // who took part at the last step
+	since    time.Time // when that changed last
+	lonely   time.Time // since when nobody has the newest configuration; zero = somebody has
+	standby  string    // why nothing is taken
+	unstable bool      // the last step left something to be done
+}
+
+func (d *Daemon) newShare(self member) *share {
+	s := &share{
+		d: d, bus: d.bus, log: d.log, table: newTable(d.bus, d.log), follower: turns.NewFollower(d.bus, d.log),
+		slots: turns.NewSlots(d.plan.Load().config.Server.Concurrency),
+		kick:  make(chan struct{}, 1), settled: make(chan struct{}), starts: make(chan struct{}, startsMax),
+		held: map[string]*holding{}, wait: map[string]time.Time{},
+	}
+	s.session = newSession(d.bus, self, s.peers)
+	s.table.changed = s.wake
+	s.table.paused = s.loadPause
+	s.table.reload = s.reloaded
+	return s
+}
+
+func (s *share) wake() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// peers reports whether another daemon is alive, or may be.
+func (s *share) peers() bool {
+	select {
+	case <-s.table.current:
+	default:
+		return true // nobody knows
+	}
+	for _, m := range s.table.list() {
+		if m.Daemon != s.d.id && !m.Dead && time.Since(m.at) < silence {
+			return true
+		}
+	}
+	return false
+}
+
+// run takes part until ctx ends, then gives everything away. It blocks until nothing runs here any more.
+func (s *share) run(ctx context.Context) {
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var loops sync.WaitGroup
+	defer loops.Wait()
+	defer stop()
+	loops.Go(func() { s.table.run(life) })
+	loops.Go(func() { s.follower.Run(life) })
+	for s.term(ctx) {
+		s.log.Warn().Msg("other daemons took this one for dead, or might have: it drops its work and joins again")
+		s.d.metrics.lost.Inc()
+		s.dropAll()
+	}
+}
+
+// term takes part from a join on. It reports true when this daemon must join again, false when ctx has ended and everything is given away.
+func (s *share) term(ctx context.Context) (again bool) {
+	for {
+		err := s.join(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		s.log.Warn().Err(err).Msg("cannot join the other daemons; trying again")
+		bus.Pause(ctx, beatEvery)
+	}
+	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
+	lost := make(chan error, 1)
+	go func() { lost <- s.session.keep(keep, s.table.heard) }()
+	defer func() { stop(); <-lost }()
+	tick := time.NewTicker(shareEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-lost:
+			lost <- nil // for the deferred wait
+			s.log.Warn().Err(err).Msg("lost the membership")
+			return true
+		case <-ctx.Done():
+			s.leave(keep, lost)
+			return false
+		case <-tick.C:
+		case <-s.kick:
+		}
+		s.step(ctx)
+	}
+}
+
+// join makes this daemon known, with the configuration that it has.
+func (s *share) join(ctx context.Context) error {
+	cfg := s.d.plan.Load().config
+	if _, err := makeKnown(ctx, s.bus, s.config(), false); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.since = time.Now()
+	s.mu.Unlock()
+	if err := s.session.change(ctx, func(m *member) { m.Config, m.Generation = cfg.Version(), cfg.Generation }); err != nil {
+		return err
+	}
+	return s.session.join(ctx)
+}
+
+func (s *share) config() configRecord {
+	cfg := s.d.plan.Load().config
+	return configRecord{Version: cfg.Version(), Generation: cfg.Generation, Daemon: s.d.id, Since: time.Now().UTC()}
+}
+
+// configure makes a reloaded configuration known as the newest.
+func (s *share) configure(ctx context.Context) error {
+	r := s.config()
+	if _, err := makeKnown(ctx, s.bus, r, true); err != nil {
+		return err
+	}
+	err := s.session.change(ctx, func(m *member) { m.Config, m.Generation = r.Version, r.Generation })
+	s.wake()
+	return err
+}
+
+// step does what there is to do: declares silent daemons dead, takes what is free and ours to take, gives away what is others'.
+func (s *share) step(ctx context.Context) {
+	select {
+	case <-s.table.current:
+	default:
+		return
+	}
+	now := time.Now()
+	s.bury(ctx, now)
+	daemons, outdated := s.partners(ctx, now)
+	d := s.deal(daemons)
+	took := s.takeAll(ctx, d, now)
+	s.giveAll(d, now, outdated)
+	if !took && s.complete(d) {
+		select {
+		case <-s.settled:
+		default:
+			close(s.settled)
+		}
+	}
+}
+
+// bury declares daemons dead that were silent for too long. One that beats meanwhile is not: its key has changed then.
+func (s *share) bury(ctx context.Context, now time.Time) {
+	for _, m := range s.table.list() {
+		silent := now.Sub(m.at)
+		switch {
+		case m.Daemon == s.d.id:
+		case m.Dead && silent > time.Minute:
+			_ = s.bus.Control.Purge(ctx, memberPrefix+m.Daemon, jetstream.LastRevision(m.revision))
+		case !m.Dead && silent >= silence && s.session.alive():
+			dead := m.member
+			dead.Dead = true
+			short, cancel := context.WithTimeout(ctx, beatEvery)
+			if _, err := s.bus.Control.Update(short, memberPrefix+m.Daemon, mustJSON(dead), m.revision); err == nil {
+				s.log.Warn().Str("daemon", m.Daemon).Str("host", m.Host).Int("pid", m.PID).Dur("silent", silent).Msg("a daemon is silent: its work is taken over")
+			}
+			cancel()
+		}
+	}
+}
+
+// partners are the daemons that take part in the work: alive, not leaving, with the newest configuration.
+func (s *share) partners(ctx context.Context, now time.Time) (ids []string, outdated bool) {
+	newest, _ := s.table.newest()
+	me := s.session.me()
+	for _, m := range s.table.list() {
+		x, heard := m.member, now.Sub(m.at) < silence
+		if x.Daemon == s.d.id {
+			x, heard = me, s.session.alive()
+		}
+		if heard && !x.Dead && !x.Leaving && x.Config == newest.Version && x.Generation == newest.Generation {
+			ids = append(ids, m.Daemon)
+		}
+	}
+	outdated = me.Config != newest.Version || me.Generation != newest.Generation
+	s.note(me, newest, outdated, len(ids) == 0, now)
+	if outdated && len(ids) == 0 && s.abandoned(now) && me.Generation >= newest.Generation {
+		// Everybody was put back to an older configuration: it is what is wanted.
+		if _, err := makeKnown(ctx, s.bus, s.config(), true); err != nil {
+			s.log.Warn().Err(err).Msg("cannot make the configuration known; trying again")
+		}
+	}
+	return ids, outdated
+}
+
+// note keeps, and logs once, why this daemon takes nothing.
+func (s *share) note(me member, newest configRecord, outdated, nobody bool, now time.Time) {
+	why := ""
+	switch {
+	case !outdated:
+	case me.Generation < newest.Generation:
+		why = fmt.Sprintf("generation %d of the configuration is older than %d, which daemon %s had: this daemon takes over nothing until it has that one", me.Generation, newest.Generation, newest.Daemon)
+	default:
+		why = fmt.Sprintf("configuration %s is older than %s, which daemon %s has: this daemon takes over nothing until it has that one", me.Config, newest.Version, newest.Daemon)
+	}
+	s.mu.Lock()
+	said := s.standby
+	s.standby = why
+	switch {
+	case !nobody:
+		s.lonely = time.Time{}
+	case s.lonely.IsZero():
+		s.lonely = now
+	}
+	s.mu.Unlock()
+	if why != said && why != "" {
+		s.log.Warn().Str("reason", why).Msg("this daemon takes no work")
+	}
+}
+
+// abandoned reports whether nobody has had the newest configuration for so long that nobody will.
+func (s *share) abandoned(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.lonely.IsZero() && now.Sub(s.lonely) >= silence
+}
+
+// why says why this daemon takes nothing; "" when it would.
+func (s *share) why() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.standby
+}
+
+// leave gives everything away: connections first, so that nothing new comes, then turns, each partition as soon as its running turns have ended.
+func (s *share) leave(ctx context.Context, lost <-chan error) {
+	s.mu.Lock()
+	s.leaving = true
+	s.mu.Unlock()
+	if err := s.session.change(ctx, func(m *member) { m.Leaving = true }); err != nil && !errors.Is(err, triggerd.ErrFenced) {
+		s.log.Debug().Err(err).Msg("the others do not know yet that this daemon leaves")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.stopAll(func(h *holding) bool { return strings.HasPrefix(h.key, connectionLease) })
+		s.stopAll(func(*holding) bool { return true })
+	}()
+	select {
+	case <-done:
+	case <-lost:
+		s.fenceAll()
+		<-done
+	}
+	s.session.ended.Store(true)
+	s.session.leave()
+}
+
+// dropAll ends everything at once: it is other daemons' now.
+func (s *share) dropAll() {
+	s.fenceAll()
+	s.stopAll(func(*holding) bool { return true })
+}
+
+func (s *share) fenceAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.held {
+		h.fence()
+	}
+}
+
+// stopAll stops holdings and waits until they are put away.
+func (s *share) stopAll(which func(*holding) bool) {
+	s.mu.Lock()
+	var all []*holding
+	for _, h := range s.held {
+		if which(h) {
+			all = append(all, h)
+		}
+	}
+	s.mu.Unlock()
+	for _, h := range all {
+		h.stop()
+	}
+	for _, h := range all {
+		<-h.done
+	}
+}
+
+// engines are those of the partitions that this daemon runs, or is about to.
+func (s *share) engines() []*turns.Engine {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*turns.Engine
+	for _, h := range s.held {
+		if p, ok := h.work.(*partition); ok {
+			if e := p.engine.Load(); e != nil {
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}
+
+// engineOf is the engine that runs a partition here; nil when none does.
+func (s *share) engineOf(part turns.Part) *turns.Engine {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.held[turnsLease+part.String()]
+	if h == nil || !h.running.Load() {
+		return nil
+	}
+	return h.work.(*partition).engine.Load()
+}
+
+// owns reports whether this daemon owns any of the work.
+func (s *share) owns() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.held) > 0
+}
+
+// loadPause makes a pause that some daemon has set or ended known to all engines here.
+func (s *share) loadPause(trigger string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*beatEvery)
+	defer cancel()
+	for _, e := range append(s.engines(), s.d.reader) {
+		if err := e.LoadPause(ctx, trigger); err != nil {
+			s.log.Warn().Err(err).Str("trigger", trigger).Msg("a pause is not known here yet")
+			return
+		}
+	}
+}
+
+// tellReload has the other daemons read their configurations again.
+func (s *share) tellReload(ctx context.Context) {
+	if err := s.bus.PutControl(ctx, reloadKey, []byte(s.d.id)); err != nil {
+		s.log.Warn().Err(err).Msg("the other daemons do not know of the reload")
+	}
+}
+
+// reloaded reads the configuration again because another daemon has done so.
+func (s *share) reloaded(by string) {
+	if by != s.d.id {
+		go s.d.reloadTold()
+	}
+}
+
+// epochs are the leases that this daemon has, for metrics.
+func (s *share) epochs() map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[string]uint64, len(s.held))
+	for key, h := range s.held {
+		out[key] = h.lease.Epoch
+	}
+	return out
+}

@@ -1,0 +1,247 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/triggerd/triggerd/bus"
+)
+
+const (
+	leasePrefix = "lease."
+	pausePrefix = "pause."
+	configsKey  = "configs"
+	reloadKey   = "reload"
+)
+
+// lease says who owns something: an inbox with its source, a partition of turns, the care for the history. It is written when it changes hands only;
+// whether its owner lives is said by that one's heartbeat.
+type lease struct {
+	Daemon string `json:"daemon"`
+	Term   uint64 `json:"term"`
+	Epoch  uint64 `json:"epoch"` // higher than any before
+	Free   bool   `json:"free,omitempty"`
+
+	revision uint64
+}
+
+type sighting struct {
+	member
+	at       time.Time // of the last change, on our own clock
+	revision uint64
+}
+
+// table is what CONTROL says of the daemons and their leases, as far as it was heard: one watch, so it is as it was at one moment.
+type table struct {
+	bus *bus.Bus
+	log zerolog.Logger
+	// changed is told, without a value, that leases or members have changed; paused that a trigger's pause has; reload that a daemon has reloaded.
+	changed func()
+	paused  func(trigger string)
+	reload  func(by string)
+
+	current chan struct{} // closed when what was there at the start is known
+	once    sync.Once
+
+	mu      sync.Mutex
+	members map[string]sighting
+	leases  map[string]lease // by key without prefix
+	configs []configRecord   // oldest first
+}
+
+func newTable(b *bus.Bus, log zerolog.Logger) *table {
+	return &table{bus: b, log: log, current: make(chan struct{}), members: map[string]sighting{}, leases: map[string]lease{}}
+}
+
+// run listens until ctx ends.
+func (t *table) run(ctx context.Context) {
+	for t.listen(ctx); bus.Pause(ctx, beatEvery/4); {
+		t.listen(ctx)
+	}
+}
+
+// listen notes what is written until ctx ends or the watch breaks.
+func (t *table) listen(ctx context.Context) {
+	w, err := t.bus.Control.WatchFiltered(ctx, []string{memberPrefix + "*", leasePrefix + ">", pausePrefix + "*", configsKey, reloadKey})
+	if err != nil {
+		return
+	}
+	defer func() { _ = w.Stop() }()
+	fresh := false // what comes first is what was there
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, ok := <-w.Updates():
+			switch {
+			case !ok:
+				return
+			case e == nil:
+				fresh = true
+				t.once.Do(func() { close(t.current) })
+				t.changed()
+			default:
+				t.note(e, fresh)
+			}
+		}
+	}
+}
+
+func (t *table) note(e jetstream.KeyValueEntry, fresh bool) {
+	key := e.Key()
+	gone := e.Operation() != jetstream.KeyValuePut
+	switch {
+	case strings.HasPrefix(key, memberPrefix):
+		t.noteMember(strings.TrimPrefix(key, memberPrefix), e, gone)
+	case strings.HasPrefix(key, leasePrefix):
+		t.noteLease(strings.TrimPrefix(key, leasePrefix), e, gone)
+	case strings.HasPrefix(key, pausePrefix):
+		t.paused(strings.TrimPrefix(key, pausePrefix))
+		return
+	case key == reloadKey:
+		if fresh {
+			t.reload(string(e.Value()))
+		}
+		return
+	case key == configsKey:
+		var c []configRecord
+		if json.Unmarshal(e.Value(), &c) == nil {
+			t.mu.Lock()
+			t.configs = c
+			t.mu.Unlock()
+		}
+	}
+	if fresh {
+		t.changed()
+	}
+}
+
+func (t *table) noteMember(id string, e jetstream.KeyValueEntry, gone bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if gone {
+		delete(t.members, id)
+		return
+	}
+	var m member
+	if err := json.Unmarshal(e.Value(), &m); err != nil || m.Daemon != id {
+		return
+	}
+	if old, ok := t.members[id]; ok && old.revision >= e.Revision() {
+		return // the watch was made again: this is no beat
+	}
+	t.members[id] = sighting{member: m, at: time.Now(), revision: e.Revision()}
+}
+
+func (t *table) noteLease(key string, e jetstream.KeyValueEntry, gone bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if gone {
+		delete(t.leases, key)
+		return
+	}
+	var l lease
+	if err := json.Unmarshal(e.Value(), &l); err != nil {
+		t.log.Error().Err(err).Str("key", leasePrefix+key).Msg("a lease cannot be read")
+		return
+	}
+	if l.revision = e.Revision(); l.revision > t.leases[key].revision {
+		t.leases[key] = l
+	}
+}
+
+// wrote notes a lease that we have written ourselves, before the watch does.
+func (t *table) wrote(key string, l lease) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l.revision > t.leases[key].revision {
+		t.leases[key] = l
+	}
+}
+
+// heard makes everybody's silence count from now on when we may not have heard them.
+func (t *table) heard(gap time.Duration) {
+	if gap < deaf {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, s := range t.members {
+		s.at = time.Now()
+		t.members[id] = s
+	}
+}
+
+// list is every known daemon in the order of their starts.
+func (t *table) list() []sighting {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make([]sighting, 0, len(t.members))
+	for _, s := range t.members {
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b sighting) int { return strings.Compare(a.Daemon, b.Daemon) }) // ids begin with the time
+	return out
+}
+
+// lease is what is known of a lease.
+func (t *table) lease(key string) lease {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.leases[key]
+}
+
+// keys are the leases that there are.
+func (t *table) keys() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make([]string, 0, len(t.leases))
+	for key := range t.leases {
+		out = append(out, key)
+	}
+	return out
+}
+
+// ownerOf is the daemon that holds a lease; false when none does.
+func (t *table) ownerOf(key string) (sighting, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l, ok := t.leases[key]
+	m, known := t.members[l.Daemon]
+	return m, ok && known && !l.Free && !m.Dead && m.Term == l.Term
+}
+
+// owned is what a daemon holds.
+func (t *table) owned(daemon string) (connections []string, partitions int, history bool) {
+	for _, key := range t.keys() {
+		if m, ok := t.ownerOf(key); !ok || m.Daemon != daemon {
+			continue
+		}
+		switch _, isPart := leasedPart(key); {
+		case isPart:
+			partitions++
+		case key == historyLease:
+			history = true
+		default:
+			connections = append(connections, strings.TrimPrefix(key, connectionLease))
+		}
+	}
+	return connections, partitions, history
+}
+
+// newest is the configuration that was made known last.
+func (t *table) newest() (configRecord, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.configs) == 0 {
+		return configRecord{}, false
+	}
+	return t.configs[len(t.configs)-1], true
+}
