@@ -1,0 +1,393 @@
+package turns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// What is opened first runs first, whoever opened it, while the partition changes its owner and the connection its opener.
+func TestOrderAcrossOpenersAndRunners(t *testing.T) {
+	act := newManual()
+	f := newFleet(t, trigger("a", act))
+	one, two := f.join(), f.join()
+	p := partOf("L")
+	r := one.own(p)
+	one.open(ask("a", "1", "L"), ask("a", "2", "L")) // its opener and its runner are the same daemon
+	two.open(ask("a", "3", "L"))
+	one.open(ask("a", "4", "L"))
+	act.next(t, "1").done()
+	c := act.next(t, "2")
+	c.done()
+	running := act.next(t, "3")
+	two.open(ask("a", "5", "L"), ask("a", "2", "L")) // the second one comes again
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.end(now) // a hand-over that cuts 3 short
+	<-running.ctx.Done()
+	one.open(ask("a", "6", "L")) // while nobody runs them
+	next := two.own(p)
+	one.open(ask("a", "7", "L"))
+	two.open(ask("a", "8", "L"))
+	for i := 3; i <= 8; i++ {
+		c := act.next(t, fmt.Sprint(i))
+		if c.Number != 1 {
+			t.Errorf("attempt %d of %d", c.Number, i)
+		}
+		c.done()
+	}
+	if next.recovered.Unfinished != 4 {
+		t.Errorf("the next owner found %+v", next.recovered)
+	}
+	f.until("all is done", func() bool { return one.state(hashOf("a", "8")).State == Done })
+	if h := one.history(hashOf("a", "6")); len(h) != 4 || h[1].Daemon != two.name { // opened, claimed, running, done
+		t.Errorf("history of 6: %+v", h)
+	}
+}
+
+// Only the owner of the partition knows its lanes and its pauses.
+func TestTheOwnerDecides(t *testing.T) {
+	act := newManual()
+	skips := trigger("s", act)
+	skips.Overlap = OverlapSkip
+	quiet := trigger("q", act)
+	quiet.SkipPaused = true
+	f := newFleet(t, skips, trigger("a", act), quiet)
+	one, two := f.join(), f.join()
+	p := partOf("L")
+	r := one.own(p)
+	for _, key := range []string{"a", "q"} {
+		if err := r.Pause(t.Context(), key, Pause{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	two.open(ask("s", "1", "L"))
+	c := act.next(t, "1")
+	two.open(ask("s", "2", "L"), ask("q", "3", "L"), ask("a", "4", "L"))
+	want := map[string]State{"2": Skipped, "3": Skipped}
+	for range want {
+		i := recv(t, one.finals, "a skip")
+		if i.State != want[i.Key.EventID] {
+			t.Errorf("%s is %s (%s)", i.Key, i.State, i.Cause)
+		}
+	}
+	if why := two.state(hashOf("s", "2")).Cause; why != "overlap: skip; blocked by c:s:1" {
+		t.Errorf("2 was skipped because of %q", why)
+	}
+	f.until("4 is held", func() bool { return two.state(hashOf("a", "4")).State == Held })
+	c.done()
+	recv(t, one.finals, "the end of 1")
+	two.open(ask("s", "5", "L"))
+	act.next(t, "5").done() // the lane was free
+	// What an owner has not decided when it goes is decided by the next one.
+	recv(t, one.finals, "the end of 5")
+	r.end(t.Context())
+	two.open(ask("s", "6", "L"), ask("s", "7", "L"), ask("q", "8", "L"))
+	next := two.own(p)
+	two.ends(map[string]State{"7": Skipped, "8": Skipped}) // 5 may be told again
+	act.next(t, "6").done()
+	two.ends(map[string]State{"6": Done})
+	if err := next.Resume(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	act.next(t, "4").done()
+}
+
+// A runner is frozen between knowing that it is the owner and writing. When it goes on it writes nothing that counts, whatever it is, and learns why.
+func TestOvertakenRunner(t *testing.T) {
+	type scene struct {
+		*fleet
+		a, b *member
+		old  *runner
+		act  *manual
+	}
+	for name, c := range map[string]struct {
+		before func(s *scene) func() // what is there; returns what makes the engine write
+		after  State                 // of turn 1 after the takeover
+	}{
+		"a start": {func(s *scene) func() {
+			return func() { s.a.open(ask("a", "1", "L")) }
+		}, Running},
+		"an end": {func(s *scene) func() {
+			s.a.open(ask("a", "1", "L"))
+			c := s.act.next(s.T, "1")
+			return c.done
+		}, Running},
+		"a failure": {func(s *scene) func() {
+			s.a.open(ask("a", "1", "L"))
+			c := s.act.next(s.T, "1")
+			return func() { c.fail("bad luck") }
+		}, Running},
+		"a skip": {func(s *scene) func() {
+			return func() {
+				s.a.open(ask("p", "1", "L"))
+			}
+		}, Skipped},
+		"a hold": {func(s *scene) func() {
+			if err := s.old.Pause(s.Context(), "a", Pause{}); err != nil {
+				s.Fatal(err)
+			}
+			return func() { s.a.open(ask("a", "1", "L")) }
+		}, Held},
+		"a release": {func(s *scene) func() {
+			if err := s.old.Pause(s.Context(), "a", Pause{}); err != nil {
+				s.Fatal(err)
+			}
+			s.a.open(ask("a", "1", "L"))
+			s.until("it is held", func() bool { return s.a.state(hashOf("a", "1")).State == Held })
+			s.until("the board has it", func() bool { return s.old.Counts()["a"].Held == 1 })
+			return func() {
+				go func() { _ = s.old.Resume(s.Context(), "a") }()
+			}
+		}, Running},
+		"a cancel": {func(s *scene) func() {
+			if err := s.old.Pause(s.Context(), "a", Pause{}); err != nil {
+				s.Fatal(err)
+			}
+			s.a.open(ask("a", "1", "L"))
+			s.until("it is held", func() bool { return s.a.state(hashOf("a", "1")).State == Held })
+			s.until("the board has it", func() bool { return s.old.Counts()["a"].Held == 1 })
+			return func() {
+				go func() { _ = s.old.Cancel(s.Context(), hashOf("a", "1")) }()
+			}
+		}, Held},
+		"a carry": {func(s *scene) func() {
+			if err := s.old.Pause(s.Context(), "a", Pause{}); err != nil {
+				s.Fatal(err)
+			}
+			s.a.open(ask("a", "1", "L"))
+			s.until("it is held", func() bool { return s.a.state(hashOf("a", "1")).State == Held })
+			s.until("the board has it", func() bool { return s.old.Counts()["a"].Held == 1 })
+			return func() {
+				go func() { _ = s.old.carry(s.Context(), 1<<62) }()
+			}
+		}, Held},
+	} {
+		t.Run(name, func(t *testing.T) {
+			act := newManual()
+			paused := trigger("p", act)
+			paused.SkipPaused = true
+			f := newFleet(t, trigger("a", act), paused)
+			s := &scene{fleet: f, a: f.join(), b: f.join(), act: act}
+			s.old = s.a.own(partOf("L"))
+			if err := s.old.Pause(t.Context(), "p", Pause{}); err != nil {
+				t.Fatal(err)
+			}
+			write := c.before(s)
+			reached := s.old.gate.arm()
+			write()
+			recv(t, reached, "the write")
+			s.old.unfollow() // all of it is frozen
+			next := s.b.own(partOf("L"))
+			trig := "a"
+			if name == "a skip" {
+				trig = "p"
+			}
+			hash := hashOf(trig, "1")
+			f.until("the next owner is as far", func() bool { return s.b.state(hash).State == c.after })
+			s.old.gate.open()
+			s.old.fenced()
+			if i := s.b.state(hash); i.State != c.after {
+				t.Errorf("it is %s, want %s", i.State, c.after)
+			}
+			for _, h := range s.b.history(hash) {
+				if h.Seq > s.old.position && h.Daemon != s.b.name && h.Epoch != 0 && h.State != Held && h.State != Running {
+					t.Errorf("the overtaken one has written %+v", h)
+				}
+			}
+			if next.Fenced() {
+				t.Error("the owner was fenced")
+			}
+			if c.after == Running {
+				act.next(t, "1").done()
+				if i := recv(t, s.b.finals, "its end"); i.State != Done {
+					t.Errorf("it is %s", i.State)
+				}
+			}
+		})
+	}
+}
+
+// unfollow makes the engine read nothing more.
+func (r *runner) unfollow() { r.m.follower.remove(r.Engine) }
+
+// A frozen runner that goes on to read first meets a turn that its successor has met, too.
+func TestOvertakenRunnerMeetsATurn(t *testing.T) {
+	act := newManual()
+	f := newFleet(t, trigger("a", act))
+	a, b := f.join(), f.join()
+	p := partOf("L")
+	old := a.own(p)
+	old.unfollow()
+	a.frozen.Store(true)
+	next := b.own(p)
+	b.open(ask("a", "1", "L"))
+	c := act.next(t, "1")
+	b.open(ask("a", "2", "L"))
+	a.frozen.Store(false)
+	a.follower.add(old.Engine)
+	old.fenced()
+	c.done()
+	act.next(t, "2").done()
+	for range 2 {
+		if i := recv(t, b.finals, "an end"); i.State != Done || i.Attempt != 1 {
+			t.Errorf("%s is %s after %d attempts", i.Key, i.State, i.Attempt)
+		}
+	}
+	if next.Fenced() {
+		t.Error("the owner was fenced")
+	}
+	select {
+	case i := <-a.finals:
+		t.Errorf("the overtaken one tells of %s", i.Key)
+	default:
+	}
+}
+
+// idle reports whether the follower has nobody to read for, and knows it.
+func (f *Follower) idle() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.engines) == 0 && len(f.changed) == 0
+}
+
+// The runner dies at each of these moments; nothing is lost, and what was not told is told again.
+func TestRunnerDies(t *testing.T) {
+	t.Run("before it has read an opening", func(t *testing.T) {
+		act := newManual()
+		f := newFleet(t, trigger("a", act))
+		a, b := f.join(), f.join()
+		r := a.own(partOf("L"))
+		r.unfollow()
+		b.open(ask("a", "1", "L"), ask("a", "2", "L"))
+		if err := r.saveCheckpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		a.kill()
+		b.own(partOf("L"))
+		act.next(t, "1").done()
+		act.next(t, "2").done()
+	})
+	t.Run("before an end is told", func(t *testing.T) {
+		act := newManual()
+		f := newFleet(t, trigger("a", act))
+		asked := make(chan Info, 64)
+		b := f.join()
+		f.change = func(o *Options) {
+			o.OnFinal = func(_ context.Context, i Info) error {
+				asked <- i
+				return errors.New("nobody listens")
+			}
+		}
+		a := f.join()
+		r := a.own(partOf("L"))
+		b.open(ask("a", "1", "L"), ask("a", "2", "L"))
+		act.next(t, "1").done()
+		recv(t, asked, "the end of 1")
+		f.until("the end of 1 is read", func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.low.seen >= 4
+		})
+		if err := r.saveCheckpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		a.kill()
+		f.change = nil
+		next := b.own(partOf("L"))
+		if i := recv(t, b.finals, "the end of 1"); i.Key.EventID != "1" || next.recovered.Finals != 1 {
+			t.Errorf("%s, %+v", i.Key, next.recovered)
+		}
+		act.next(t, "2").done()
+	})
+}
+
+func sameStates(m *member, want map[string]State) bool {
+	for id, s := range want {
+		if m.state(hashOf("a", id)).State != s {
+			return false
+		}
+	}
+	return true
+}
+
+// Yield waits until nothing runs and nothing is written; when that takes too long everything goes on.
+func TestYield(t *testing.T) {
+	act := newManual()
+	f := newFleet(t, trigger("a", act))
+	a, b := f.join(), f.join()
+	p := partOf("L")
+	r := a.own(p)
+	a.open(ask("a", "1", "L"), ask("a", "2", "L"))
+	c := act.next(t, "1")
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if r.Yield(short) {
+		t.Fatal("it yields while an attempt runs")
+	}
+	c.done()
+	c = act.next(t, "2") // it goes on
+	yielded := make(chan bool, 1)
+	go func() { yielded <- r.Yield(t.Context()) }()
+	f.until("it yields", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.yielding
+	})
+	b.open(ask("a", "3", "L"), ask("a", "4", lanesIn(p, 2)[1]))
+	c.done()
+	if !recv(t, yielded, "Yield to return") {
+		t.Fatal("it does not yield")
+	}
+	f.until("the end of 2 is told", func() bool { return len(a.finals) == 2 })
+	act.idle(t)
+	r.Drain(t.Context())
+	next := b.own(p)
+	if next.recovered.CutShort != 0 || next.recovered.Unfinished != 2 {
+		t.Errorf("the next owner found %+v", next.recovered)
+	}
+	var ids []string
+	for range 2 {
+		c := recv(t, act.calls, "an attempt")
+		ids = append(ids, c.Key.EventID)
+		c.done()
+	}
+	slices.Sort(ids)
+	if !slices.Equal(ids, []string{"3", "4"}) {
+		t.Errorf("ran %v", ids)
+	}
+	f.until("all is done", func() bool { return sameStates(b, map[string]State{"1": Done, "2": Done, "3": Done, "4": Done}) })
+}
+
+// A decision that is being written keeps an engine from yielding.
+func TestYieldWaitsForDecisions(t *testing.T) {
+	f := newFleet(t, trigger("a", newManual()))
+	m := f.join()
+	r := m.own(partOf("L"))
+	if err := r.Pause(t.Context(), "a", Pause{}); err != nil {
+		t.Fatal(err)
+	}
+	reached := r.gate.arm()
+	m.open(ask("a", "1", "L"))
+	recv(t, reached, "the decision")
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if r.Yield(short) {
+		t.Error("it yields while a decision is being written")
+	}
+	r.gate.open()
+	if !r.Yield(t.Context()) {
+		t.Error("it does not yield")
+	}
+	if s := m.state(hashOf("a", "1")).State; s != Held {
+		t.Errorf("it is %s", s)
+	}
+	m.open(ask("a", "2", "L"))
+	f.until("it was read", func() bool { return r.Counts()["a"].Queued == 1 })
+	if n := len(m.history(hashOf("a", "2"))); n != 1 {
+		t.Errorf("%d entries: written after the yield", n)
+	}
+}
