@@ -179,7 +179,9 @@ func (e *Engine) prepare(ctx context.Context, o *opening) error {
 	}
 	now := time.Now().UTC()
 	en := &Entry{Time: now, Opened: now, Daemon: e.opts.Daemon, Epoch: e.opts.Epoch, Key: t.key, Thread: t.thread, Lane: t.lane, Hops: t.hops}
-	en.Undecided = e.opts.Shared
+	if e.opts.Shared { // epochs are of partitions, and who opens a turn need not own its
+		en.Undecided, en.Epoch = true, 0
+	}
 	if en.State, en.Cause = e.firstState(t, now); o.refusal != "" {
 		en.State, en.Cause = Dead, e.cause(o.refusal) // it is accounted for, and what comes after it goes on (P7, P8)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/triggerd/triggerd"
 )
 
 // What is opened first runs first, whoever opened it, while the partition changes its owner and the connection its opener.
@@ -45,6 +47,63 @@ func TestOrderAcrossOpenersAndRunners(t *testing.T) {
 	f.until("all is done", func() bool { return one.state(hashOf("a", "8")).State == Done })
 	if h := one.history(hashOf("a", "6")); len(h) != 4 || h[1].Daemon != two.name { // opened, claimed, running, done
 		t.Errorf("history of 6: %+v", h)
+	}
+}
+
+// Whoever opens a turn says nothing about who may run its partition.
+func TestAnOpenersEpochFencesNobody(t *testing.T) {
+	act := newManual()
+	f := newFleet(t, trigger("a", act))
+	f.change = func(o *Options) {
+		if o.Part == nil {
+			o.Epoch = 99 // of whatever it owns
+		}
+	}
+	one, two := f.join(), f.join()
+	two.open(ask("a", "before", "L"))
+	r := one.own(partOf("L"))
+	act.next(t, "before").done()
+	two.open(ask("a", "after", "L"))
+	act.next(t, "after").done()
+	for _, id := range []string{"before", "after"} {
+		if i := recv(t, one.finals, "an end"); i.Key.EventID != id || i.State != Done {
+			t.Errorf("%s is %s", i.Key, i.State)
+		}
+	}
+	if r.Fenced() {
+		t.Error("the owner was fenced")
+	}
+}
+
+// An operator's repeat of a turn lands in another partition, whose owner has a lower epoch than the one that was asked.
+func TestRepeatInAnotherPartition(t *testing.T) {
+	act := newManual()
+	f := newFleet(t, trigger("a", act))
+	m := f.join()
+	key := triggerd.TurnKey{Connection: "c", Trigger: "a", EventID: "1"}
+	again := key
+	again.Replay = 1
+	from, to := partOf(key.Hash()), partOf(again.Hash())
+	if from == to {
+		t.Fatal("both are in one partition: choose another id")
+	}
+	other := m.own(to)
+	f.epochs[from] = 50
+	r := m.own(from)
+	m.open(ask("a", "1", ""))
+	act.next(t, "1").done()
+	if i := recv(t, m.finals, "the first end"); i.State != Done {
+		t.Fatalf("it is %s", i.State)
+	}
+	if got, err := r.Retry(t.Context(), key.Hash()); err != nil || got != again {
+		t.Fatalf("repeated as %v, %v", got, err)
+	}
+	act.next(t, "1").done()
+	if i := recv(t, m.finals, "the second end"); i.Key != again || i.State != Done {
+		t.Errorf("%s is %s", i.Key, i.State)
+	}
+	if other.Fenced() || r.Fenced() {
+		t.Error("an owner was fenced")
 	}
 }
 
