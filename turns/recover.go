@@ -108,8 +108,7 @@ func (e *Engine) readLedger(ctx context.Context, cp checkpoint) (r Recovered, fo
 		}
 		if last != nil {
 			last.body = [parts][]byte{}
-			found[hash] = &history{last: last}
-			seen = max(seen, last.Seq)
+			found[hash] = &history{last: last} // it may be newer than an opening that was not read, so it moves seen not
 		}
 		r.Read++
 	}

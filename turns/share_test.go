@@ -306,6 +306,42 @@ func TestOvertakenRunnerMeetsATurn(t *testing.T) {
 	}
 }
 
+// What is opened while a successor reads the turns that are old must be read, too.
+func TestOpeningBetweenTwoReads(t *testing.T) {
+	act := newManual()
+	f := newFleet(t, trigger("a", act))
+	a, b := f.join(), f.join()
+	p := partOf("L")
+	lanes := lanesIn(p, 2)
+	old := a.own(p)
+	if err := old.Pause(t.Context(), "a", Pause{}); err != nil {
+		t.Fatal(err)
+	}
+	a.open(ask("a", "old", lanes[0]))
+	hash := hashOf("a", "old")
+	f.until("it is held", func() bool { return a.state(hash).State == Held })
+	next := b.prepare(p)
+	// The old owner's last entry on an old turn is stored after a new one was opened, and both after the successor has read the rest.
+	cp := checkpoint{Floor: 1 << 40, Older: []string{hash}}
+	b.open(ask("a", "new", lanes[1]))
+	last, err := next.ledger.last(t.Context(), hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := *last
+	rawEntry(t, b.bus, last.Subject, last.Seq, &late, nil)
+	if _, found, err := next.readLedger(t.Context(), cp); err != nil || found[hash] == nil {
+		t.Fatalf("found %v, %v", found, err)
+	}
+	opened, err := next.ledger.last(t.Context(), hashOf("a", "new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next.position >= opened.Seq {
+		t.Errorf("read up to %d, so what was opened at %d is never met", next.position, opened.Seq)
+	}
+}
+
 // idle reports whether the follower has nobody to read for, and knows it.
 func (f *Follower) idle() bool {
 	f.mu.Lock()
