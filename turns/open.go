@@ -320,7 +320,8 @@ func (e *Engine) admit(ctx context.Context, all []*opening) error {
 	e.mu.Lock()
 	for _, o := range all {
 		if !o.exists {
-			e.low.seen = max(e.low.seen, o.turn.openSeq)
+			o.turn.lastSeq = o.turn.openSeq
+			e.sawLocked(o.turn)
 			if o.turn.state.Final() {
 				finals = append(finals, o)
 			} else {

@@ -342,6 +342,43 @@ func TestOpeningBetweenTwoReads(t *testing.T) {
 	}
 }
 
+// A repeat that an engine opens says nothing about what others have opened before it.
+func TestCheckpointPassesNothingUnread(t *testing.T) {
+	act := newManual()
+	f := newFleet(t, trigger("a", act))
+	a, b := f.join(), f.join()
+	key := triggerd.TurnKey{Connection: "c", Trigger: "a", EventID: "1"}
+	p := partOf(key.Hash())
+	r := a.own(p)
+	a.open(ask("a", "1", ""))
+	act.next(t, "1").done()
+	recv(t, a.finals, "its end")
+	f.until("all is read", func() bool {
+		c := r.checkpointNow()
+		return c.Told > 3
+	})
+	r.unfollow() // its reader is behind
+	f.until("nobody reads", func() bool { return a.follower.idle() })
+	lane := lanesIn(p, 1)[0]
+	b.open(ask("a", "2", lane))
+	unread, err := r.ledger.last(t.Context(), hashOf("a", "2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Retry(t.Context(), key.Hash()); err != nil {
+		t.Fatal(err)
+	}
+	if c := r.checkpointNow(); c.Told > unread.Seq || c.Floor > unread.Seq {
+		t.Errorf("the checkpoint %+v has passed an opening at %d that was not read", c, unread.Seq)
+	}
+	if err := r.saveCheckpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.kill()
+	b.own(p)
+	act.next(t, "2").done()
+}
+
 // idle reports whether the follower has nobody to read for, and knows it.
 func (f *Follower) idle() bool {
 	f.mu.Lock()
