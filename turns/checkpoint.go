@@ -85,6 +85,10 @@ func (e *Engine) unmark(m uint64) {
 func (e *Engine) checkpointNow() checkpoint {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return e.checkpointLocked()
+}
+
+func (e *Engine) checkpointLocked() checkpoint {
 	c := checkpoint{Epoch: e.opts.Epoch, Told: e.low.settled()}
 	c.Floor = c.Told
 	window := c.Told - min(c.Told-1, scanWindow)
@@ -121,7 +125,12 @@ func (e *Engine) saveCheckpoint(ctx context.Context) error {
 	w := &e.checkpoints
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c := e.checkpointNow()
+	e.mu.Lock()
+	c, fenced := e.checkpointLocked(), e.fenced
+	e.mu.Unlock()
+	if fenced != nil { // it has dropped turns that are unfinished
+		return fmt.Errorf("store turns checkpoint: %w", fenced)
+	}
 	if c.equal(w.saved) {
 		return nil
 	}

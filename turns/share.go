@@ -20,17 +20,20 @@ import (
 // that began, so its writes are refused. And before it writes on anything that it has read since, it makes sure that it still is the owner
 // (Options.Alive).
 
-// sure blocks while another engine may own the turns. The error is [triggerd.ErrFenced] when one does, or [triggerd.ErrUnavailable] when ctx ends.
+// sure blocks while another engine may own the turns. The error is [triggerd.ErrFenced] when one does or [Engine.Fence] was called, or [triggerd.ErrUnavailable] when ctx ends.
 func (e *Engine) sure(ctx context.Context) error {
-	for !e.opts.Alive() {
+	for {
+		is := e.opts.Alive()
 		if e.Fenced() {
 			return fmt.Errorf("turns: %w", triggerd.ErrFenced)
+		}
+		if is {
+			return nil
 		}
 		if !bus.Pause(ctx, alivePause) {
 			return fmt.Errorf("%w: nobody knows who owns the turns", triggerd.ErrUnavailable)
 		}
 	}
-	return nil
 }
 
 // sawLocked notes the turn's newest entry, which this engine has written. With a Part only what was read counts: something that somebody else

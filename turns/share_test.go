@@ -306,6 +306,60 @@ func TestOvertakenRunnerMeetsATurn(t *testing.T) {
 	}
 }
 
+// After Fence nothing is written, though the lease still says that all is well.
+func TestFenceEndsEverything(t *testing.T) {
+	act := newManual()
+	f := newFleet(t, trigger("a", act))
+	m := f.join()
+	r := m.own(partOf("L"))
+	m.open(ask("a", "1", "L"))
+	c := act.next(t, "1")
+	ended := make(chan error, 1)
+	go func() { ended <- r.Cancel(t.Context(), hashOf("a", "1")) }()
+	recv(t, c.ctx.Done(), "the cancel to reach the attempt")
+	r.Fence()
+	r.fenced()
+	before := r.checkpoints.saved
+	if err := r.saveCheckpoint(t.Context()); !errors.Is(err, triggerd.ErrFenced) {
+		t.Errorf("a checkpoint after the fence: %v", err)
+	}
+	r.end(t.Context())
+	if !r.checkpoints.saved.equal(before) {
+		t.Errorf("the checkpoint moved to %+v", r.checkpoints.saved)
+	}
+	if err := recv(t, ended, "Cancel to return"); err == nil {
+		// The attempt may have ended before the fence.
+		if i := m.state(hashOf("a", "1")); i.State != Cancelled {
+			t.Errorf("cancelled, but %s", i.State)
+		}
+	}
+	if n := len(m.history(hashOf("a", "1"))); n > 3 {
+		t.Errorf("%d entries", n)
+	}
+}
+
+// The checkpoint of a fenced engine does not say that what it has dropped is over.
+func TestFencedEngineForgetsNothingForItsSuccessor(t *testing.T) {
+	act := newManual()
+	f := newFleet(t, trigger("a", act))
+	a, b := f.join(), f.join()
+	p := partOf("L")
+	r := a.own(p)
+	a.open(ask("a", "1", "L"))
+	act.next(t, "1")
+	f.until("it has read that", func() bool { return r.checkpointNow().Told > 1 })
+	r.Fence()
+	f.until("the attempt has ended", func() bool { return r.Counts()["a"].Running == 0 })
+	_ = r.saveCheckpoint(t.Context())
+	r.fenced()
+	next := b.own(p)
+	if next.recovered.Unfinished != 1 {
+		t.Errorf("the successor found %+v", next.recovered)
+	}
+	act.next(t, "1").done()
+	recv(t, b.finals, "its end")
+}
+
 // What is opened while a successor reads the turns that are old must be read, too.
 func TestOpeningBetweenTwoReads(t *testing.T) {
 	act := newManual()
