@@ -122,21 +122,30 @@ type checkpointer struct {
 // saveCheckpoint stores the present checkpoint unless it is the one saved last. A failure only makes the next start read more,
 // except when a newer owner has written one: that stops the engine.
 func (e *Engine) saveCheckpoint(ctx context.Context) error {
+	e.checkpoints.mu.Lock()
+	defer e.checkpoints.mu.Unlock()
+	for {
+		if replaced, err := e.tryCheckpoint(ctx); !replaced {
+			return err
+		}
+	}
+}
+
+// tryCheckpoint is one try of saveCheckpoint. replaced says that another one is stored meanwhile, which the next try may replace.
+func (e *Engine) tryCheckpoint(ctx context.Context) (replaced bool, err error) {
 	w := &e.checkpoints
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	e.mu.Lock()
 	c, fenced := e.checkpointLocked(), e.fenced
 	e.mu.Unlock()
 	if fenced != nil { // it has dropped turns that are unfinished
-		return fmt.Errorf("store turns checkpoint: %w", fenced)
+		return false, fmt.Errorf("store turns checkpoint: %w", fenced)
 	}
 	if c.equal(w.saved) {
-		return nil
+		return false, nil
 	}
 	data, err := json.Marshal(c)
 	if err != nil {
-		return fmt.Errorf("encode turns checkpoint: %w", err)
+		return false, fmt.Errorf("encode turns checkpoint: %w", err)
 	}
 	rev, err := e.opts.Bus.Control.Update(ctx, checkpointKey(e.opts.Part), data, w.revision)
 	if bus.Conflict(err) {
@@ -146,13 +155,13 @@ func (e *Engine) saveCheckpoint(ctx context.Context) error {
 			err = fmt.Errorf("store turns checkpoint: %w", triggerd.ErrFenced)
 			e.fail(err)
 		}
-		return err
+		return err == nil, err
 	}
 	if err != nil {
-		return fmt.Errorf("store turns checkpoint: %w: %w", triggerd.ErrUnavailable, err)
+		return false, fmt.Errorf("store turns checkpoint: %w: %w", triggerd.ErrUnavailable, err)
 	}
 	w.revision, w.saved = rev, c
-	return nil
+	return false, nil
 }
 
 // loadCheckpoint reads what was saved last, by whomever, and makes the next save replace it. The caller holds checkpoints.mu, or is alone.

@@ -491,6 +491,38 @@ func TestRunnerDies(t *testing.T) {
 	})
 }
 
+// A checkpoint that an older owner has stored meanwhile is replaced at the end of Recover, not a while later.
+func TestRecoverReplacesTheCheckpoint(t *testing.T) {
+	f := newFleet(t, trigger("a", newManual()))
+	a, b := f.join(), f.join()
+	p := partOf("L")
+	old := a.own(p)
+	next := b.prepare(p)
+	if _, err := next.usableCheckpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.open(ask("a", "1", "L"))
+	f.until("the old owner's checkpoint moves", func() bool {
+		if err := old.saveCheckpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return old.checkpoints.saved.Told > 1
+	})
+	if err := next.saveCheckpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var stored checkpoint
+	f.stored(b, p, &stored)
+	if stored.Epoch != next.opts.Epoch {
+		t.Errorf("the checkpoint is %+v", stored)
+	}
+	// So the old one's next is refused, which tells it.
+	a.open(ask("a", "2", "L"))
+	f.until("the old owner is refused", func() bool { return errors.Is(old.saveCheckpoint(t.Context()), triggerd.ErrFenced) })
+	old.fenced()
+	next.Drain(t.Context())
+}
+
 func sameStates(m *member, want map[string]State) bool {
 	for id, s := range want {
 		if m.state(hashOf("a", id)).State != s {
