@@ -75,6 +75,9 @@ func (e *Engine) meetLocked(t *turn, w *loaded) {
 	if w != nil && s == Queued {
 		e.keep(t, w)
 	}
+	if s.Final() {
+		t.state = s // it is in nobody's way while that is written
+	}
 	e.putLocked(t)
 	e.wakeLocked()
 	if s == Queued {

@@ -155,6 +155,35 @@ func TestTheOwnerDecides(t *testing.T) {
 	act.next(t, "4").done()
 }
 
+// A turn that is being skipped is in nobody's way.
+func TestSkippedTurnBlocksNone(t *testing.T) {
+	act := newManual()
+	s := trigger("s", act)
+	s.Overlap = OverlapSkip
+	f := newFleet(t, s)
+	m := f.join()
+	r := m.own(partOf("L"))
+	m.open(ask("s", "1", "L"))
+	c := act.next(t, "1")
+	reached := r.gate.arm()
+	m.open(ask("s", "2", "L"))
+	recv(t, reached, "the skip that is about to be written")
+	c.done()
+	if i := recv(t, m.finals, "the end of 1"); i.Key.EventID != "1" {
+		t.Fatalf("%s ended", i.Key)
+	}
+	m.open(ask("s", "3", "L"))
+	act.next(t, "3").done()
+	r.gate.open()
+	for want := map[string]State{"2": Skipped, "3": Done}; len(want) > 0; {
+		i := recv(t, m.finals, "an end")
+		if want[i.Key.EventID] != i.State {
+			t.Errorf("%s is %s (%s)", i.Key, i.State, i.Cause)
+		}
+		delete(want, i.Key.EventID)
+	}
+}
+
 // A runner is frozen between knowing that it is the owner and writing. When it goes on it writes nothing that counts, whatever it is, and learns why.
 func TestOvertakenRunner(t *testing.T) {
 	type scene struct {
