@@ -337,6 +337,9 @@ func (e *Engine) admit(ctx context.Context, all []*opening) error {
 	e.wakeLocked()
 	e.mu.Unlock()
 	for _, o := range finals {
+		if e.opts.Shared {
+			break // whoever runs their partition tells
+		}
 		e.stats.final(o.turn.state)
 		if err := e.tell(ctx, infoOf(o.entry)); err != nil {
 			return err

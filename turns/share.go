@@ -52,13 +52,27 @@ func (e *Engine) see(en *Entry, w *loaded) {
 		return // it was read at the start
 	}
 	e.position = en.Seq
+	before := e.low.seen
 	e.low.seen = max(e.low.seen, en.Seq)
 	switch {
 	case en.Epoch > e.opts.Epoch:
 		e.failLocked(fmt.Errorf("partition %s: %w", e.opts.Part, triggerd.ErrFenced))
 	case en.Undecided && !en.Claimed && !en.State.Final() && e.board.turns[en.Key.Hash()] == nil:
 		e.meetLocked(turnOf(en), w)
+	case en.Undecided && en.State.Final():
+		e.reportLocked(en, before)
 	}
+}
+
+// reportLocked tells of a turn that ended when it was opened. Until that has worked the checkpoint stays at mark.
+func (e *Engine) reportLocked(en *Entry, mark uint64) {
+	e.low.marks[mark]++
+	_ = e.background(func() { // when it fails the mark stays, and the next owner tells it
+		e.stats.final(en.State)
+		if e.tell(e.closing, infoOf(en)) == nil {
+			e.unmark(mark)
+		}
+	})
 }
 
 // passed notes that nothing of the partition is left unread up to a sequence.

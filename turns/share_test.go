@@ -107,6 +107,29 @@ func TestRepeatInAnotherPartition(t *testing.T) {
 	}
 }
 
+// A turn that cannot even be opened ends at once, and its end is told by whoever runs its partition, once, though its opener died.
+func TestEndAtTheOpening(t *testing.T) {
+	f := newFleet(t, trigger("a", newManual()))
+	one, two := f.join(), f.join()
+	bad := func(id string) triggerd.Opening {
+		o := ask("a", id, "L")
+		o.HasInput, o.Input = true, func() {} // no JSON
+		return o
+	}
+	r := one.own(partOf("L"))
+	two.open(bad("1"))
+	if i := recv(t, one.finals, "the end"); i.Key.EventID != "1" || i.State != Dead {
+		t.Fatalf("%s is %s", i.Key, i.State)
+	}
+	f.until("the checkpoint knows", func() bool { return r.checkpointNow().Told > r.low.seen })
+	r.end(t.Context())
+	two.open(bad("2")) // while nobody runs it
+	next := two.own(partOf("L"))
+	if i := recv(t, two.finals, "the end"); i.Key.EventID != "2" || next.recovered.Finals != 1 {
+		t.Errorf("%s, %+v", i.Key, next.recovered)
+	}
+}
+
 // Only the owner of the partition knows its lanes and its pauses.
 func TestTheOwnerDecides(t *testing.T) {
 	act := newManual()
