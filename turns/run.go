@@ -129,8 +129,12 @@ func (e *Engine) attempt(ctx context.Context, t *turn, spec *Spec, a *Attempt) t
 		if spec.OnCrash == OnCrashPark {
 			en.OnCrash = OnCrashPark
 		}
+		// A stop does not wait for an owner to be known: nothing is written yet.
+		if err := e.sure(e.work); err != nil {
+			return err
+		}
 		// The attempt's own context may end while this is written; the entry must still be known to have been written or not.
-		if err := e.record(e.closing, t, en); err != nil {
+		if err := e.write(e.closing, t, en); err != nil {
 			return err
 		}
 		failpoint.Hit(failpoint.AfterRunning)
@@ -237,6 +241,11 @@ func (e *Engine) record(ctx context.Context, t *turn, en *Entry) error {
 	if err := e.sure(ctx); err != nil {
 		return err
 	}
+	return e.write(ctx, t, en)
+}
+
+// write is record for who is sure.
+func (e *Engine) write(ctx context.Context, t *turn, en *Entry) error {
 	e.stamp(t, en)
 	seq, err := e.ledger.write(ctx, t.subject, t.lastSeq, en)
 	if err != nil {

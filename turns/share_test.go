@@ -575,6 +575,24 @@ func TestRecoverReplacesTheCheckpoint(t *testing.T) {
 	next.Drain(t.Context())
 }
 
+// A stop does not wait for an owner to be known: it may never be.
+func TestDrainWhileNobodyKnows(t *testing.T) {
+	f := newFleet(t, trigger("a", newManual()))
+	a, b := f.join(), f.join()
+	r := a.own(partOf("L"))
+	a.frozen.Store(true)
+	b.open(ask("a", "1", "L"))
+	f.until("it wants to start", func() bool { return r.Counts()["a"].Running == 1 })
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	done := make(chan struct{})
+	go func() { defer close(done); r.stopWork(ErrShutdown); r.actions.Wait() }() // as Drain does before it gives up recording
+	recv(t, done, "the start to be given up")
+	r.end(now)
+	a.frozen.Store(false)
+	b.own(partOf("L"))
+}
+
 func sameStates(m *member, want map[string]State) bool {
 	for id, s := range want {
 		if m.state(hashOf("a", id)).State != s {
