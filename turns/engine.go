@@ -233,6 +233,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	keeper.Go(func() { e.housekeep(keep) })
 	defer keeper.Wait()
 	defer stop()
+	defer e.leaveSlots()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -258,11 +259,9 @@ func (e *Engine) Run(ctx context.Context) error {
 func (e *Engine) start(now time.Time) (time.Time, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.fenced != nil {
+	if e.fenced != nil || e.stopping || e.yielding {
+		e.leaveSlots()
 		return time.Time{}, e.fenced
-	}
-	if e.stopping || e.yielding {
-		return time.Time{}, nil
 	}
 	for t := e.nextLocked(now); t != nil; t = e.nextLocked(now) {
 		j := job{turn: t, spec: e.board.queue(t.key.Trigger).spec}
@@ -291,6 +290,12 @@ func (e *Engine) nextLocked(now time.Time) *turn {
 		e.opts.Slots.give()
 	}
 	return t
+}
+
+func (e *Engine) leaveSlots() {
+	if e.opts.Slots != nil {
+		e.opts.Slots.leave(e)
+	}
 }
 
 // job is a turn that the board has handed out.
@@ -399,6 +404,7 @@ func (e *Engine) Drain(ctx context.Context) {
 	if !e.stopping {
 		e.stopping = true
 		close(e.draining)
+		e.wakeLocked()
 	}
 	e.mu.Unlock()
 	done := make(chan struct{})

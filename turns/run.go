@@ -269,6 +269,7 @@ func (e *Engine) final(t *turn, w *loaded, s State, cause string, r *triggerd.Re
 	}
 	if err != nil {
 		e.warn(t, err, "turn's end is not recorded; its next owner runs it again")
+		e.strand(t)
 		return
 	}
 	failpoint.Hit(failpoint.AfterRecord)
@@ -300,6 +301,7 @@ func (e *Engine) settle(t *turn, w *loaded, en *Entry, r *triggerd.Result) {
 	}
 	if err != nil {
 		e.warn(t, err, "turn's state is not recorded; its next owner runs it again")
+		e.strand(t)
 		return
 	}
 	e.mu.Lock()
@@ -384,6 +386,15 @@ func (e *Engine) release(t *turn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.board.settle(t, Queued)
+}
+
+// strand gives back the slot of a turn whose next entry was not written: other engines may share it. The turn stays, so that no checkpoint passes it.
+func (e *Engine) strand(t *turn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t.state == Running && !t.recording {
+		e.board.ran(t)
+	}
 }
 
 // forget drops a turn that somebody else owns now.

@@ -3,7 +3,6 @@ package turns
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/triggerd/triggerd"
@@ -146,48 +145,4 @@ func (e *Engine) busyLocked() bool {
 		}
 	}
 	return false
-}
-
-// Slots bounds the turns that run at once in several engines of one daemon.
-type Slots struct {
-	mu      sync.Mutex
-	free    int
-	waiting []*Engine // in turn
-}
-
-// NewSlots makes n slots; 0 = 64.
-func NewSlots(n int) *Slots {
-	if n <= 0 {
-		n = defaultConcurrency
-	}
-	return &Slots{free: n}
-}
-
-// take takes a slot for an engine, or notes that it waits for one.
-func (s *Slots) take(e *Engine) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.free > 0 {
-		s.free--
-		return true
-	}
-	for _, w := range s.waiting {
-		if w == e {
-			return false
-		}
-	}
-	s.waiting = append(s.waiting, e)
-	return false
-}
-
-// give gives a slot back, and wakes the engine that has waited longest.
-func (s *Slots) give() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.free++
-	if len(s.waiting) > 0 {
-		w := s.waiting[0]
-		s.waiting = s.waiting[1:]
-		signal(w.kick)
-	}
 }

@@ -443,6 +443,7 @@ func TestOpeningBetweenTwoReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	old.Fence()
 	if next.position >= opened.Seq {
 		t.Errorf("read up to %d, so what was opened at %d is never met", next.position, opened.Seq)
 	}
@@ -588,8 +589,8 @@ func TestDrainWhileNobodyKnows(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); r.stopWork(ErrShutdown); r.actions.Wait() }() // as Drain does before it gives up recording
 	recv(t, done, "the start to be given up")
-	r.end(now)
 	a.frozen.Store(false)
+	r.end(now)
 	b.own(partOf("L"))
 }
 
