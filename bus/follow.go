@@ -2,9 +2,11 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -13,16 +15,25 @@ const (
 	followBeat = time.Second
 	// followPause is the pause before a broken reader is made again.
 	followPause = 100 * time.Millisecond
+	// followAhead bounds the messages that are on their way to a reader.
+	followAhead = 500
+	// followQuiet is after how long without a message a reader asks whether one got lost on its way.
+	followQuiet = 5 * time.Second
+)
+
+var (
+	errGap         = errors.New("a message got lost on its way")
+	errReconnected = errors.New("the connection was lost")
 )
 
 // Follow hands each message of the stream that matches a filter to f, in order, from a sequence on, those to come included, until ctx ends.
 // A reader that breaks, with its server or its leader, is made again where it was. It returns nil when ctx ends, or f's error.
+//
+// The client library's ordered consumer would do for the usual case. But it goes on after a reconnect, when what was on its way is lost and nobody
+// knows before the next message comes, and while it makes itself anew, in steps of up to ten seconds, it heeds no context.
 func (b *Bus) Follow(ctx context.Context, stream string, filters []string, from uint64, f func(jetstream.Msg) error) error {
-	s := scan{bus: b, stream: stream, f: f, done: from - min(from, 1)}
+	s := follower{bus: b, stream: stream, filters: filters, f: f, quiet: followQuiet, done: from - min(from, 1)}
 	for {
-		s.cfg = jetstream.OrderedConsumerConfig{
-			FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: s.done + 1, InactiveThreshold: time.Minute,
-		}
 		broken, err := s.follow(ctx)
 		if ctx.Err() != nil {
 			return nil
@@ -30,41 +41,112 @@ func (b *Bus) Follow(ctx context.Context, stream string, filters []string, from 
 		if !broken {
 			return err
 		}
-		b.health.note(b.log, err, "a reader of "+stream+" broke; making it again")
+		b.health.note(b.log, fmt.Errorf("follow %s: %w", stream, err), "a reader broke; making it again")
 		Pause(ctx, followPause)
 	}
 }
 
+type follower struct {
+	bus     *Bus
+	stream  string
+	filters []string
+	f       func(jetstream.Msg) error
+	quiet   time.Duration
+	done    uint64 // sequence up to which f has seen everything
+	// Of the present consumer, whose messages are numbered without gaps:
+	delivered uint64
+}
+
 // follow reads until ctx ends, f fails, or the consumer breaks.
-func (s *scan) follow(ctx context.Context) (broken bool, err error) {
-	c, err := s.bus.JS.OrderedConsumer(ctx, s.stream, s.cfg)
+func (s *follower) follow(ctx context.Context) (broken bool, err error) {
+	read, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer s.bus.onReconnect(read, func() { stop(errReconnected) })()
+	c, err := s.bus.JS.CreateConsumer(read, s.stream, jetstream.ConsumerConfig{
+		FilterSubjects: s.filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: s.done + 1,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: time.Minute,
+	})
 	if err != nil {
-		return true, s.failed(err)
+		return true, err
 	}
-	defer s.bus.dropConsumer(ctx, s.stream, c)
+	defer func() {
+		if s.bus.NC.IsConnected() { // else the server forgets it in a minute
+			s.bus.dropConsumer(ctx, s.stream, c)
+		}
+	}()
 	it, err := c.Messages(jetstream.PullMaxMessages(followAhead), jetstream.PullHeartbeat(followBeat))
 	if err != nil {
-		return true, s.failed(err)
+		return true, err
 	}
 	defer it.Stop()
-	for {
-		m, err := it.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return true, s.failed(err)
-		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return true, s.failed(err)
-		}
-		if meta.Sequence.Stream <= s.done {
+	s.delivered = 0
+	for lost := false; ; {
+		m, err := s.next(read, it)
+		switch {
+		case err == nil:
+			lost = false
+		case read.Err() != nil:
+			return true, context.Cause(read)
+		case !errors.Is(err, context.DeadlineExceeded):
+			return true, err
+		case lost:
+			return true, errGap
+		default:
+			if lost, err = s.behind(read, c); err != nil {
+				return true, err
+			}
 			continue
 		}
-		if err := s.f(m); err != nil {
-			return false, fmt.Errorf("follow %s: %w", s.stream, err)
+		if broken, err := s.hand(m); err != nil {
+			return broken, err
 		}
-		s.done = meta.Sequence.Stream
 	}
 }
 
-// followAhead bounds the messages that are on their way to a reader.
-const followAhead = 500
+func (s *follower) next(ctx context.Context, it jetstream.MessagesContext) (jetstream.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.quiet)
+	defer cancel()
+	return it.Next(jetstream.NextContext(ctx))
+}
+
+// behind reports whether the server has sent more than has come.
+func (s *follower) behind(ctx context.Context, c jetstream.Consumer) (bool, error) {
+	info, err := c.Info(ctx)
+	if err != nil {
+		return false, err
+	}
+	return info.Delivered.Consumer > s.delivered, nil
+}
+
+func (s *follower) hand(m jetstream.Msg) (broken bool, err error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return true, err
+	}
+	if meta.Sequence.Consumer != s.delivered+1 {
+		return true, errGap
+	}
+	s.delivered++
+	if err := s.f(m); err != nil {
+		return false, fmt.Errorf("follow %s: %w", s.stream, err)
+	}
+	s.done = meta.Sequence.Stream
+	return false, nil
+}
+
+// onReconnect calls f when the connection is lost, once, unless ctx or the returned function ends that first.
+func (b *Bus) onReconnect(ctx context.Context, f func()) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	lost := b.NC.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer b.NC.RemoveStatusListener(lost)
+		select {
+		case <-lost:
+			f()
+		case <-ctx.Done():
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
