@@ -225,11 +225,18 @@ func TestFollowEndsWithoutItsServer(t *testing.T) {
 	srv := bustest.Server(t, t.TempDir(), 0)
 	link := bustest.NewLink(t, srv.Addr().String())
 	b := bustest.External(t, link.URL())
+	lost := b.NC.StatusChanged(nats.RECONNECTING)
+	defer b.NC.RemoveStatusListener(lost)
 	r := follow(t, b, 0, b.Names.TurnsOf("default.1"))
 	put(t, b, "1", 1, 1)
 	r.want(1, 1)
 	srv.Shutdown()
 	srv.WaitForShutdown()
+	select {
+	case <-lost:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the connection is not lost")
+	}
 	if err := r.ended(); err != nil {
 		t.Errorf("its end: %v", err)
 	}
