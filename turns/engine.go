@@ -69,7 +69,7 @@ type Options struct {
 	// Names gives a connection's present name; nil = its key.
 	Names func(key string) string
 	// OnFinal is told of each final or parked turn after its entry is durable, and before the next turn of its lane starts.
-	// It may be told again after a crash. An error is retried, so an error that repeats stops the turn's lane and keeps its slot.
+	// It may be told again after a crash, or when a partition changes its owner. An error is retried, so an error that repeats stops the turn's lane and keeps its slot.
 	OnFinal func(ctx context.Context, t Info) error
 	// WaitGone blocks until no process of an attempt that a crash cut short is left on this host. An error is retried.
 	WaitGone func(ctx context.Context, p Process) error
