@@ -388,15 +388,6 @@ func (e *Engine) release(t *turn) {
 	e.board.settle(t, Queued)
 }
 
-// strand gives back the slot of a turn whose next entry was not written: other engines may share it. The turn stays, so that no checkpoint passes it.
-func (e *Engine) strand(t *turn) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if t.state == Running && !t.recording {
-		e.board.ran(t)
-	}
-}
-
 // forget drops a turn that somebody else owns now.
 func (e *Engine) forget(t *turn) {
 	e.mu.Lock()

@@ -67,3 +67,12 @@ func (s *Slots) leave(e *Engine) {
 		s.giveLocked()
 	}
 }
+
+// strand gives back the slot of a turn whose next entry was not written: other engines may share it. The turn stays, so that no checkpoint passes it.
+func (e *Engine) strand(t *turn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t.state == Running && !t.recording {
+		e.board.ran(t)
+	}
+}
