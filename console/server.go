@@ -77,6 +77,16 @@ func Public(b Backend) http.Handler {
 	})
 }
 
+// Metrics serves metrics under `GET /metrics`, and what [Public] serves. It is for a listener that a scraper reaches without a token: nothing can be changed or looked
+// up through it, and every other path is a 404.
+func Metrics(b Backend, metrics http.Handler) http.Handler {
+	return newMux([]route{
+		{"GET", "/metrics", func(w http.ResponseWriter, r *http.Request) error { metrics.ServeHTTP(w, r); return nil }},
+		{"GET", pathHealth, health},
+		{"GET", pathReady, ready(b, false)},
+	})
+}
+
 // newMux routes, and answers unknown paths and methods in JSON as everything else.
 func newMux(routes []route) *http.ServeMux {
 	mux := http.NewServeMux()

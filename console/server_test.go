@@ -184,6 +184,35 @@ func TestHealthAndReadiness(t *testing.T) {
 	})
 }
 
+func TestMetricsHandler(t *testing.T) {
+	f := consoletest.Sample()
+	f.Readiness.Ready, f.Readiness.Reasons = false, []string{"store: disk full"}
+	h := console.Metrics(f, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("triggerd_up 1\n")) }))
+	for _, c := range []struct {
+		method, target string
+		status         int
+		body           string // the whole of it, "" = any
+	}{
+		{"GET", "/metrics", 200, "triggerd_up 1\n"},
+		{"GET", "/metrics?name=x", 200, "triggerd_up 1\n"},
+		{"GET", "/healthz", 200, `{"status":"ok"}` + "\n"},
+		{"GET", "/readyz", 503, `{"ready":false}` + "\n"},
+		{"GET", "/readyz?verbose", 503, `{"ready":false}` + "\n"},
+		{"POST", "/metrics", 405, ""},
+		{"DELETE", "/healthz", 405, ""},
+		{"GET", "/metrics/", 404, ""},
+		{"GET", "/", 404, ""},
+		{"GET", "/api/v1/turns", 404, ""},
+		{"POST", "/api/v1/reload", 404, ""},
+		{"POST", "/hooks/in", 404, ""},
+		{"GET", "/debug/pprof/", 404, ""},
+	} {
+		if w := ask(h, c.method, c.target, "", ""); w.Code != c.status || c.body != "" && w.Body.String() != c.body {
+			t.Errorf("%s %s: got %d %s", c.method, c.target, w.Code, w.Body)
+		}
+	}
+}
+
 // panicking is a Backend with a bug.
 type panicking struct{ console.Backend }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/triggerd/triggerd/configs"
@@ -22,7 +23,13 @@ const (
 	drainHTTP     = 10 * time.Second
 )
 
-// listen starts the public and the admin listener; the function that it returns stops taking requests and waits for those under way.
+// Limits on scrapers: nobody tells them apart, so one that hangs or comes too often must not cost more than this.
+const (
+	scrapeTimeout = 30 * time.Second
+	maxScrapes    = 4
+)
+
+// listen starts the admin listener, the public one and the one for metrics; the function that it returns stops taking requests and waits for those under way.
 func (d *Daemon) listen(cfg *configs.Config) (func() error, error) {
 	var servers []*http.Server
 	stop := func() error {
@@ -53,22 +60,44 @@ func (d *Daemon) listen(cfg *configs.Config) (func() error, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server.admin.listen: %w", err)
 	}
+	registry := d.metrics.registry(d)
 	mux := http.NewServeMux()
 	mux.Handle("/", console.NewServer(d, d.log))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(d.metrics.registry(d), promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	serve(admin, &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}) // no write time-out: a cancel answers when the turn has ended
 
-	if cfg.Server.Listen != "off" && cfg.Server.Listen != "" {
-		public, err := net.Listen("tcp", cfg.Server.Listen)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("server.listen: %w", err), stop())
+	for _, l := range []struct {
+		field, addr string
+		server      *http.Server
+	}{
+		{"server.listen", cfg.Server.Listen, d.publicServer()},
+		{"server.metrics.listen", cfg.Server.Metrics.Listen, d.metricsServer(registry)},
+	} {
+		if l.addr == "off" || l.addr == "" {
+			continue
 		}
-		mux := http.NewServeMux()
-		mux.Handle("/hooks/", d.hooks)
-		mux.Handle("/", console.Public(d))
-		serve(public, &http.Server{
-			Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 64 << 10,
-		})
+		ln, err := net.Listen("tcp", l.addr)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", l.field, err), stop())
+		}
+		serve(ln, l.server)
 	}
 	return stop, nil
+}
+
+func (d *Daemon) publicServer() *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("/hooks/", d.hooks)
+	mux.Handle("/", console.Public(d))
+	return &http.Server{
+		Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 64 << 10,
+	}
+}
+
+func (d *Daemon) metricsServer(registry prometheus.Gatherer) *http.Server {
+	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
+	return &http.Server{
+		Handler: console.Metrics(d, metrics), ReadHeaderTimeout: headerTimeout, ReadTimeout: scrapeTimeout, WriteTimeout: scrapeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10,
+	}
 }
