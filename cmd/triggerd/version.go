@@ -8,6 +8,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// version is what a build without a version in its module says it is: `go build -ldflags "-X main.version=..."`, as the Dockerfile does.
+var version string
+
 // versions is `version --json`.
 type versions struct {
 	Version    string `json:"version"`
@@ -41,6 +44,9 @@ func readVersions(info *debug.BuildInfo) versions {
 	}
 	if info.Main.Version != "" && info.Main.Version != "(devel)" {
 		v.Version = info.Main.Version
+	}
+	if version != "" {
+		v.Version = version
 	}
 	for _, d := range info.Deps {
 		if d.Path != "github.com/nats-io/nats-server/v2" {
