@@ -104,6 +104,15 @@ func TestVersion(t *testing.T) {
 			t.Fatalf("%+v", v)
 		}
 	})
+	t.Run("from the build command, whatever else is known", func(t *testing.T) {
+		version = "v9.8.7"
+		defer func() { version = "" }()
+		for _, info := range []*debug.BuildInfo{nil, {Main: debug.Module{Version: "v0.0.0-20260101000000-abcdef123456+dirty"}}} {
+			if v := readVersions(info); v.Version != "v9.8.7" {
+				t.Fatalf("%+v", v)
+			}
+		}
+	})
 	t.Run("from a build without information", func(t *testing.T) {
 		for _, info := range []*debug.BuildInfo{nil, {Main: debug.Module{Version: "(devel)"}}} {
 			if v := readVersions(info); v.Version != "devel" || v.Revision != "" || v.NATSServer != "unknown" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"io"
 	"runtime"
 	"runtime/debug"
@@ -38,15 +39,12 @@ func (c *cli) versionCommand() *cobra.Command {
 
 // readVersions takes what the Go linker left in the binary; info may be nil.
 func readVersions(info *debug.BuildInfo) versions {
-	v := versions{Version: "devel", Go: runtime.Version(), NATSServer: "unknown", Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v := versions{Version: cmp.Or(version, "devel"), Go: runtime.Version(), NATSServer: "unknown", Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info == nil {
 		return v
 	}
-	if info.Main.Version != "" && info.Main.Version != "(devel)" {
+	if version == "" && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		v.Version = info.Main.Version
-	}
-	if version != "" {
-		v.Version = version
 	}
 	for _, d := range info.Deps {
 		if d.Path != "github.com/nats-io/nats-server/v2" {
