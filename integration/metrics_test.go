@@ -4,6 +4,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +99,27 @@ func names(metrics string) string {
 		}
 	}
 	return strings.Join(out, "")
+}
+
+// The metrics that the documentation tells people to watch are there under these names.
+func TestDocumentedMetricsExist(t *testing.T) {
+	sources, err := filepath.Glob("../daemon/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	for _, name := range sources {
+		code.WriteString(repoFile(t, strings.TrimPrefix(name, "../")))
+	}
+	documented := regexp.MustCompile(`triggerd_\w+`).FindAllString(repoFile(t, "docs/operations.md"), -1)
+	if len(documented) < 5 {
+		t.Fatalf("found %v", documented)
+	}
+	for _, name := range documented {
+		if short := strings.TrimPrefix(name, "triggerd_"); !strings.Contains(code.String(), `"`+name+`"`) && !strings.Contains(code.String(), `counter("`+short+`"`) {
+			t.Errorf("docs/operations.md names %s, which no daemon has", name)
+		}
+	}
 }
 
 func TestMetricsListenerThatIsTaken(t *testing.T) {
