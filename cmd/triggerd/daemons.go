@@ -1,8 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,10 +22,10 @@ func (c *cli) daemonsList() *cobra.Command {
 	var jsonl bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the daemons with their roles and heartbeats",
-		Long: "List the daemons on this NATS. One of them is the owner: it runs the inboxes, the sources and the turns. The others are standbys, which take\n" +
-			"webhooks and take over when the owner is gone. HEARD is how long ago a daemon's heartbeat came, as the daemon that answers (*) has heard it;\n" +
-			"there is one each second.",
+		Short: "List the daemons with what they own and their heartbeats",
+		Long: "List the daemons on this NATS, which share the work: each connection's inbox and source, and each of the 32 partitions of turns, has one owner.\n" +
+			"A standby owns nothing just now. HEARD is how long ago a daemon's heartbeat came, as the daemon that answers (*) has heard it; there is one\n" +
+			"each second.",
 		Example: "  triggerd daemons list",
 		Args:    want(),
 	}
@@ -35,20 +39,37 @@ func (c *cli) daemonsList() *cobra.Command {
 			return err
 		}
 		return printList(c, jsonl, list, columns[console.DaemonInfo]{
-			header: []string{"DAEMON", "ROLE", "HOST", "PID", "VERSION", "STARTED", "HEARD"},
+			header: []string{"DAEMON", "ROLE", "HOST", "PID", "VERSION", "CONFIG", "LABELS", "PARTITIONS", "CONNECTIONS", "STARTED", "HEARD"},
 			row: func(d console.DaemonInfo) []string {
-				id, role := d.ID, "standby"
+				id := d.ID
 				if d.Self {
 					id += " *"
 				}
-				if d.Owner {
-					role = "owner"
+				labels := make([]string, 0, len(d.Labels))
+				for _, name := range slices.Sorted(maps.Keys(d.Labels)) {
+					labels = append(labels, name+"="+d.Labels[name])
 				}
 				heard := time.Duration(d.Age * float64(time.Second)).Round(100 * time.Millisecond)
-				return []string{id, role, d.Host, strconv.Itoa(d.PID), d.Version, c.when(d.Started), heard.String() + " ago"}
+				return []string{
+					id, role(d), d.Host, strconv.Itoa(d.PID), d.Version, d.Config, cmp.Or(strings.Join(labels, ","), "-"), strconv.Itoa(d.Partitions),
+					cmp.Or(strings.Join(d.Connections, ","), "-"), c.when(d.Started), heard.String() + " ago",
+				}
 			},
 			whole: true,
 		})
 	})
 	return cmd
+}
+
+// role is what a daemon is to the others.
+func role(d console.DaemonInfo) string {
+	switch {
+	case d.Dead:
+		return "dead"
+	case d.Leaving:
+		return "leaving"
+	case d.Owner:
+		return "owner"
+	}
+	return "standby"
 }
