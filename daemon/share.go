@@ -178,6 +178,9 @@ func (s *share) step(ctx context.Context) {
 	default:
 		return
 	}
+	if me := s.session.me(); !s.table.heardOf(me.Daemon, me.Term) {
+		return // what the table says is from before we joined
+	}
 	now := time.Now()
 	s.bury(ctx, now)
 	daemons, outdated := s.partners(ctx, now)

@@ -191,6 +191,14 @@ func (t *table) list() []sighting {
 	return out
 }
 
+// heardOf reports whether the table has a daemon's present term.
+func (t *table) heardOf(daemon string, term uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m, ok := t.members[daemon]
+	return ok && m.Term == term
+}
+
 // lease is what is known of a lease.
 func (t *table) lease(key string) lease {
 	t.mu.Lock()
