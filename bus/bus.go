@@ -85,6 +85,7 @@ type Bus struct {
 
 	opts     Options
 	log      zerolog.Logger
+	control  jetstream.Stream // of the bucket CONTROL
 	blobs    jetstream.ObjectStore
 	embedded *embedded
 	syncer   *syncer
@@ -263,6 +264,16 @@ func (b *Bus) GetControl(ctx context.Context, key string) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w: %w", key, triggerd.ErrUnavailable, err)
 	}
 	return e.Value(), nil
+}
+
+// LastControl is GetControl with the key's revision (the message's sequence) and time, and sees everything that was acknowledged before the call, whichever
+// replica has it.
+func (b *Bus) LastControl(ctx context.Context, key string) (*jetstream.RawStreamMsg, error) {
+	m, err := b.Last(ctx, b.control, "$KV."+b.Names.Control()+"."+key)
+	if err != nil || m == nil || m.Header.Get("KV-Operation") != "" { // deleted
+		return nil, err
+	}
+	return m, nil
 }
 
 // ControlKeys lists the keys of the bucket CONTROL that match a pattern of subjects.

@@ -101,6 +101,9 @@ func (b *Bus) ensureAll(ctx context.Context) error {
 	if b.Control, err = b.ensureControl(ctx); err != nil {
 		return fmt.Errorf("create bucket %s: %w", b.Names.Control(), err)
 	}
+	if b.control, err = b.JS.Stream(ctx, "KV_"+b.Names.Control()); err != nil {
+		return fmt.Errorf("open bucket %s: %w", b.Names.Control(), err)
+	}
 	if b.blobs, err = b.ensureBlobs(ctx); err != nil {
 		return fmt.Errorf("create bucket %s: %w", b.Names.Blobs(), err)
 	}

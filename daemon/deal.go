@@ -53,13 +53,9 @@ func (s *share) deal(daemons []string) deal {
 	for _, group := range groups {
 		maps.Copy(d.want, assign(group, owners, daemons, may))
 	}
-	var ids []string
-	for _, id := range daemons {
-		ids = append(ids, id)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := strings.Join(ids, " "); now != s.daemons {
+	if now := strings.Join(daemons, " "); now != s.daemons {
 		s.daemons, s.since = now, time.Now()
 	}
 	return d
@@ -208,12 +204,12 @@ func (s *share) giveAll(d deal, now time.Time, outdated bool) {
 		to, anybody := d.want[key]
 		switch {
 		case !known:
-			go h.stop()
+			h.stop()
 		case !anybody || to == s.d.id:
 		case h.isPart():
 			excess[r.pool]++
 		default:
-			go h.stop()
+			h.stop()
 		}
 	}
 	for pool, n := range excess {

@@ -177,6 +177,9 @@ func (p *partition) stop() {
 	if e == nil {
 		return
 	}
+	if p.h.share.session.ended.Load() {
+		e.Fence() // also an engine that was only being started
+	}
 	if p.end != nil {
 		p.end()
 	}
@@ -262,4 +265,4 @@ func (w *historian) stop() {
 	}
 }
 
-func (w *historian) fence() { w.stop() }
+func (w *historian) fence() {}

@@ -43,15 +43,14 @@ type share struct {
 	settled chan struct{} // closed when this daemon first has what it is to have
 	starts  chan struct{} // one element for each start under way
 
-	mu       sync.Mutex
-	held     map[string]*holding  // by key of the lease
-	wait     map[string]time.Time // not before: what could not be started
-	leaving  bool
-	daemons  string    // who took part at the last step
-	since    time.Time // when that changed last
-	lonely   time.Time // since when nobody has the newest configuration; zero = somebody has
-	standby  string    // why nothing is taken
-	unstable bool      // the last step left something to be done
+	mu      sync.Mutex
+	held    map[string]*holding  // by key of the lease
+	wait    map[string]time.Time // not before: what could not be started
+	leaving bool
+	daemons string    // who took part at the last step
+	since   time.Time // when that changed last
+	lonely  time.Time // since when nobody has the newest configuration; zero = somebody has
+	standby string    // why nothing is taken
 }
 
 func (d *Daemon) newShare(self member) *share {
@@ -98,8 +97,8 @@ func (s *share) run(ctx context.Context) {
 	defer stop()
 	loops.Go(func() { s.table.run(life) })
 	loops.Go(func() { s.follower.Run(life) })
+	loops.Go(func() { s.carry(life) })
 	for s.term(ctx) {
-		s.log.Warn().Msg("other daemons took this one for dead, or might have: it drops its work and joins again")
 		s.d.metrics.lost.Inc()
 		s.dropAll()
 	}
@@ -119,16 +118,16 @@ func (s *share) term(ctx context.Context) (again bool) {
 		bus.Pause(ctx, beatEvery)
 	}
 	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
-	lost := make(chan error, 1)
-	go func() { lost <- s.session.keep(keep, s.table.heard) }()
+	lost := make(chan struct{})
+	var why error
+	go func() { defer close(lost); why = s.session.keep(keep, s.table.heard) }()
 	defer func() { stop(); <-lost }()
 	tick := time.NewTicker(shareEvery)
 	defer tick.Stop()
 	for {
 		select {
-		case err := <-lost:
-			lost <- nil // for the deferred wait
-			s.log.Warn().Err(err).Msg("lost the membership")
+		case <-lost:
+			s.log.Warn().Err(why).Msg("other daemons took this one for dead, or might have: it drops its work and joins again")
 			return true
 		case <-ctx.Done():
 			s.leave(keep, lost)
@@ -142,17 +141,22 @@ func (s *share) term(ctx context.Context) (again bool) {
 
 // join makes this daemon known, with the configuration that it has.
 func (s *share) join(ctx context.Context) error {
-	cfg := s.d.plan.Load().config
-	if _, err := makeKnown(ctx, s.bus, s.config(), false); err != nil {
-		return err
-	}
 	s.mu.Lock()
 	s.since = time.Now()
 	s.mu.Unlock()
-	if err := s.session.change(ctx, func(m *member) { m.Config, m.Generation = cfg.Version(), cfg.Generation }); err != nil {
+	r := s.config()
+	if err := s.session.change(ctx, func(m *member) { m.Config, m.Generation = r.Version, r.Generation }); err != nil {
 		return err
 	}
-	return s.session.join(ctx)
+	if err := s.session.join(ctx); err != nil {
+		return err
+	}
+	// After the heartbeat: nobody must see a newest configuration that no daemon has.
+	if _, err := makeKnown(ctx, s.bus, r, false); err != nil {
+		s.session.ended.Store(true)
+		return err
+	}
+	return nil
 }
 
 func (s *share) config() configRecord {
@@ -163,12 +167,24 @@ func (s *share) config() configRecord {
 // configure makes a reloaded configuration known as the newest.
 func (s *share) configure(ctx context.Context) error {
 	r := s.config()
-	if _, err := makeKnown(ctx, s.bus, r, true); err != nil {
+	if err := s.session.change(ctx, func(m *member) { m.Config, m.Generation = r.Version, r.Generation }); err != nil {
 		return err
 	}
-	err := s.session.change(ctx, func(m *member) { m.Config, m.Generation = r.Version, r.Generation })
-	s.wake()
+	defer s.wake()
+	_, err := makeKnown(ctx, s.bus, r, true)
 	return err
+}
+
+// carry keeps what unfinished turns stand on new enough for the history to be cut off, until ctx ends.
+func (s *share) carry(ctx context.Context) {
+	keep := time.Duration(s.d.plan.Load().config.History.Turns)
+	for bus.Pause(ctx, max(min(pruneEvery, keep/4), shareEvery)) {
+		for _, e := range s.engines() {
+			if err := e.Carry(ctx, time.Now().Add(-keep)); err != nil && ctx.Err() == nil && !errors.Is(err, triggerd.ErrFenced) {
+				s.log.Debug().Err(err).Msg("old unfinished turns are not carried yet")
+			}
+		}
+	}
 }
 
 // step does what there is to do: declares silent daemons dead, takes what is free and ours to take, gives away what is others'.
@@ -269,7 +285,7 @@ func (s *share) note(me member, newest configRecord, outdated, nobody bool, now 
 func (s *share) abandoned(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.lonely.IsZero() && now.Sub(s.lonely) >= silence
+	return !s.lonely.IsZero() && now.Sub(s.lonely) >= beatEvery
 }
 
 // why says why this daemon takes nothing; "" when it would.
@@ -280,7 +296,7 @@ func (s *share) why() string {
 }
 
 // leave gives everything away: connections first, so that nothing new comes, then turns, each partition as soon as its running turns have ended.
-func (s *share) leave(ctx context.Context, lost <-chan error) {
+func (s *share) leave(ctx context.Context, lost <-chan struct{}) {
 	s.mu.Lock()
 	s.leaving = true
 	s.mu.Unlock()
@@ -368,8 +384,10 @@ func (s *share) owns() bool {
 	return len(s.held) > 0
 }
 
-// loadPause makes a pause that some daemon has set or ended known to all engines here.
-func (s *share) loadPause(trigger string) {
+// loadPause makes a pause that some daemon has set or ended known to all engines here, in the background: whoever hears of it hears of heartbeats, too.
+func (s *share) loadPause(trigger string) { go s.loadPauseNow(trigger) }
+
+func (s *share) loadPauseNow(trigger string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*beatEvery)
 	defer cancel()
 	for _, e := range append(s.engines(), s.d.reader) {

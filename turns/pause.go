@@ -148,21 +148,21 @@ func (e *Engine) LoadPause(ctx context.Context, trigger string) error {
 
 // readPause is LoadPause for who holds e.pausing.
 func (e *Engine) readPause(ctx context.Context, trigger string) error {
-	kv, err := e.opts.Bus.Control.Get(ctx, pauseKey(trigger))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
+	kv, err := e.opts.Bus.LastControl(ctx, pauseKey(trigger))
+	if err != nil {
+		return fmt.Errorf("read pauses: %w", err)
+	}
+	if kv == nil {
 		e.setPause(trigger, nil)
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("read pauses: %w: %w", triggerd.ErrUnavailable, err)
-	}
 	var p Pause
-	if err := json.Unmarshal(kv.Value(), &p); err != nil {
+	if err := json.Unmarshal(kv.Data, &p); err != nil {
 		// Somebody wanted a stop: keep it.
 		e.log.Error().Err(err).Str("key", pauseKey(trigger)).Msg("pause cannot be read; its trigger stays paused until somebody resumes it")
-		p = Pause{Since: kv.Created(), Note: "unreadable"}
+		p = Pause{Since: kv.Time, Note: "unreadable"}
 	}
-	p.revision = kv.Revision()
+	p.revision = kv.Sequence
 	e.setPause(trigger, &p)
 	return nil
 }
