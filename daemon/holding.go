@@ -72,12 +72,7 @@ func (h *holding) run() {
 	h.running.Store(false)
 	h.work.stop()
 	s.release(h)
-	s.mu.Lock()
-	delete(s.held, h.key)
-	if err != nil {
-		s.wait[h.key] = time.Now().Add(againAfter)
-	}
-	s.mu.Unlock()
+	s.forget(h, err)
 	if err != nil && h.ctx.Err() == nil {
 		s.log.Warn().Err(err).Str("lease", h.key).Msg("dropped; another daemon, or this one again, takes it")
 		if errors.Is(err, triggerd.ErrFenced) {
@@ -85,6 +80,21 @@ func (h *holding) run() {
 		}
 	}
 	s.wake()
+}
+
+// forget takes a holding off the list. What its engine has counted stays.
+func (s *share) forget(h *holding, err error) {
+	s.d.past.mu.Lock() // so that nobody counts it twice, or not at all
+	defer s.d.past.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, h.key)
+	if err != nil {
+		s.wait[h.key] = time.Now().Add(againAfter)
+	}
+	if p, ok := h.work.(*partition); ok && p.engine.Load() != nil {
+		s.d.past.n.Add(p.engine.Load().Stats())
+	}
 }
 
 func (h *holding) begin() error {
@@ -192,7 +202,6 @@ func (p *partition) stop() {
 	if p.ran != nil {
 		<-p.ran
 	}
-	p.h.share.d.retire(e)
 }
 
 func (p *partition) fence() {

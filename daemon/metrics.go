@@ -122,25 +122,18 @@ func (c engineCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// pastStats are what engines counted that run no more.
+// pastStats are what engines counted that run no more, so that counters never fall.
 type pastStats struct {
 	mu sync.Mutex
 	n  turns.Stats
 }
 
-// retire keeps what an engine has counted, so that counters never fall.
-func (d *Daemon) retire(e *turns.Engine) {
-	d.past.mu.Lock()
-	defer d.past.mu.Unlock()
-	d.past.n.Add(e.Stats())
-}
-
 // turnStats sums up over the engines of this daemon.
 func (d *Daemon) turnStats() (turns.Stats, map[string]turns.Counts) {
 	d.past.mu.Lock()
+	defer d.past.mu.Unlock()
 	var s turns.Stats
 	s.Add(d.past.n)
-	d.past.mu.Unlock()
 	counts := map[string]turns.Counts{}
 	engines := d.engines()
 	if d.share != nil {

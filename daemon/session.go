@@ -126,14 +126,28 @@ func (s *session) keep(ctx context.Context, heard func(gap time.Duration)) error
 func (s *session) beat(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	began := time.Since(s.base)
-	if err := s.write(ctx); err != nil {
-		return err
+	for try := 1; ; try++ {
+		began := time.Since(s.base)
+		err := s.write(ctx)
+		if errors.Is(err, errUnderWay) && try < beatTries && bus.Pause(ctx, beatPause) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		s.good.Store(int64(began))
+		s.watched.Store(s.peers())
+		return nil
 	}
-	s.good.Store(int64(began))
-	s.watched.Store(s.peers())
-	return nil
 }
+
+// An earlier try of our own may still be on its way through the replicas; it is over in a moment.
+const (
+	beatTries = 5
+	beatPause = 50 * time.Millisecond
+)
+
+var errUnderWay = fmt.Errorf("%w: another try was under way", triggerd.ErrUnavailable)
 
 // change makes a change of what the heartbeat says known to the others.
 func (s *session) change(ctx context.Context, f func(*member)) error {
@@ -177,7 +191,7 @@ func (s *session) write(ctx context.Context) error {
 	if have.Beat == s.self.Beat {
 		return nil
 	}
-	return fmt.Errorf("write heartbeat: %w: another try was under way", triggerd.ErrUnavailable)
+	return fmt.Errorf("write heartbeat: %w", errUnderWay)
 }
 
 func (s *session) put(ctx context.Context) (uint64, error) {
