@@ -140,7 +140,7 @@ func appendTime(b []byte, name string, t *time.Time) []byte {
 		return b
 	}
 	b = append(appendName(b, name), '"')
-	return append(t.AppendFormat(b, time.RFC3339Nano), '"')
+	return append(t.UTC().AppendFormat(b, time.RFC3339Nano), '"')
 }
 
 // appendString appends s in quotes. Nobody shows this in a page, so that "<" stays as it is.

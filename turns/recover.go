@@ -196,6 +196,10 @@ func (e *Engine) claim(ctx context.Context, last *Entry) (*Entry, error) {
 			return nil, err
 		}
 		e.stamp(t, en)
+		if last.NotBefore != nil {
+			at := backoffLeft(last, en.Time)
+			en.NotBefore = &at
+		}
 		seq, err := e.ledger.write(ctx, t.subject, t.lastSeq, en)
 		if err == nil {
 			en.Seq, en.Subject = seq, t.subject
@@ -225,11 +229,9 @@ func (e *Engine) readmit(ctx context.Context, cp checkpoint, open []*Entry, r *R
 		e.mu.Lock()
 		spec := e.board.queue(t.key.Trigger).spec
 		e.mu.Unlock()
-		longest := LongestFloor
-		if spec != nil {
-			longest = max(longest, spec.Retry.Max)
+		if !t.wake.IsZero() {
+			t.wake = backoffLeft(last, time.Now())
 		}
-		t.wake = backoffLeft(t.wake, time.Now(), longest)
 		switch {
 		case last.Undecided:
 			e.mu.Lock()
@@ -341,10 +343,8 @@ func turnOf(en *Entry) *turn {
 	return t
 }
 
-// backoffLeft bounds a wait that was computed before a restart: a wall clock that was set back must not stretch it.
-func backoffLeft(wake, now time.Time, longest time.Duration) time.Time {
-	if latest := now.Add(longest); wake.After(latest) {
-		return latest
-	}
-	return wake
+// backoffLeft is when the backoff of an entry ends by our clock. Its writer's may have been an hour ahead of ours, or ours was set back since: then it lasts
+// as long from now on as the writer had planned, and no longer.
+func backoffLeft(en *Entry, now time.Time) time.Time {
+	return now.Add(min(en.NotBefore.Sub(now), en.NotBefore.Sub(en.Time)))
 }

@@ -101,7 +101,7 @@ func (e *Engine) begin(t *turn, spec *Spec, w *loaded) *Attempt {
 	e.mu.Lock()
 	t.attempt++
 	if t.firstTry.IsZero() {
-		t.firstTry = time.Now().UTC()
+		t.firstTry = time.Now() // with its monotonic reading, as all that is only waited for
 	}
 	e.mu.Unlock()
 	a := &Attempt{
@@ -197,7 +197,7 @@ func (e *Engine) failed(t *turn, spec *Spec, w *loaded, cause string, out trigge
 	if out.Verb != triggerd.Retry {
 		cause = strings.TrimSpace("the action gave no verdict " + cause)
 	}
-	now := time.Now().UTC()
+	now := time.Now() // UTC would drop the monotonic reading, and a step of the wall clock would stretch or skip the wait
 	wait, over := spec.Retry.next(t.attempt, t.firstTry, now, out.RetryAfter)
 	if over != "" {
 		e.final(t, w, Dead, fmt.Sprintf("%s (attempt %d of %d: %s)", cause, t.attempt, spec.Retry.Attempts, over), &out.Result)

@@ -122,14 +122,15 @@ func TestStates(t *testing.T) {
 
 func TestBackoffLeft(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for name, c := range map[string]struct{ wake, want time.Time }{
-		"in time":                     {now.Add(time.Minute), now.Add(time.Minute)},
-		"over":                        {now.Add(-time.Minute), now.Add(-time.Minute)},
-		"none":                        {},
-		"the wall clock was set back": {now.AddDate(1, 0, 0), now.Add(time.Hour)},
+	for name, c := range map[string]struct{ written, wake, want time.Time }{
+		"in time":                     {now.Add(-time.Minute), now.Add(time.Minute), now.Add(time.Minute)},
+		"over":                        {now.Add(-2 * time.Minute), now.Add(-time.Minute), now.Add(-time.Minute)},
+		"the wall clock was set back": {now.AddDate(1, 0, 0), now.AddDate(1, 0, 0).Add(time.Minute), now.Add(time.Minute)},
+		"the writer was ahead":        {now.Add(time.Hour), now.Add(time.Hour + time.Minute), now.Add(time.Minute)},
+		"the writer was behind":       {now.Add(-time.Hour), now.Add(-59 * time.Minute), now.Add(-59 * time.Minute)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := backoffLeft(c.wake, now, time.Hour); !got.Equal(c.want) {
+			if got := backoffLeft(&Entry{Time: c.written, NotBefore: &c.wake}, now); !got.Equal(c.want) {
 				t.Errorf("%v, want %v", got, c.want)
 			}
 		})
