@@ -58,7 +58,7 @@ func checkFleet(f *fleet, l *flow, log *effectLog, blows []blow) (repeated int) 
 			owed[key] = true
 		}
 	}
-	turns := f.owner().awaitTurns("", fmt.Sprintf("%d final turns", len(owed)), 60*time.Second, allFinal(len(owed)))
+	turns := f.finalTurns("in", len(owed), 60*time.Second)
 	checkTurns(f.t, turns, owed)
 	attempts := log.all()
 	for key := range log.keys() {

@@ -220,6 +220,11 @@ type flow struct {
 
 // startFlow sends an event each `every`, from any of the threads that is not waiting for an answer.
 func startFlow(f *fleet, threads int, every time.Duration) *flow {
+	return startFlowFrom(f, 0, threads, every)
+}
+
+// startFlowFrom is startFlow for threads that are numbered from first on, so that two flows have no event in common.
+func startFlowFrom(f *fleet, first, threads int, every time.Duration) *flow {
 	l := &flow{f: f, tokens: make(chan struct{}, 10_000), accepted: map[string]time.Time{}, numbers: map[string]int{}}
 	ended := make(chan struct{})
 	var wg sync.WaitGroup
@@ -235,7 +240,7 @@ func startFlow(f *fleet, threads int, every time.Duration) *flow {
 			}
 		}
 	})
-	for thread := range threads {
+	for thread := first; thread < first+threads; thread++ {
 		wg.Go(func() {
 			for n := 0; ; n++ {
 				select {
