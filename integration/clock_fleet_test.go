@@ -158,11 +158,11 @@ func (l *flow) explained(f *fleet, from, to time.Time) {
 // kept wants every accepted event in the history: nothing is old enough to go, by whatever clock.
 func (l *flow) kept(f *fleet) {
 	f.t.Helper()
-	listed := map[string]bool{}
+	accepted, listed := l.ids(), map[string]bool{}
 	for _, ev := range asJSON[[]console.EventInfo](f.anyone().installation, "events", "list", "--connection", "in", "--limit", "-1") {
 		listed[ev.ID] = true
 	}
-	for id := range l.ids() {
+	for id := range accepted {
 		if !listed[id] {
 			f.t.Errorf("event %s is not in the history", id)
 		}
