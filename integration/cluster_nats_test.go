@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -64,11 +65,15 @@ func newCluster(t *testing.T, n int) *natsCluster {
 	return c
 }
 
-// freeAddrs are n different addresses, which are all free at the same moment.
+// freeAddrs are n different addresses, which are all free at the same moment. They are none of those that the kernel gives to outgoing connections,
+// one of which may take a port between this and its use.
 func freeAddrs(t *testing.T, n int) (addrs []string) {
 	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for tries := 0; len(addrs) < n; tries++ {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.N(20_000)))
+		if err != nil && tries < 100 {
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

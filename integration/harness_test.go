@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -87,15 +86,7 @@ func (in *installation) read() string {
 
 func (in *installation) socket() string { return filepath.Join(in.dir, "admin.sock") }
 
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
+func freeAddr(t *testing.T) string { t.Helper(); return freeAddrs(t, 1)[0] }
 
 // process is one running daemon.
 type process struct {
