@@ -19,11 +19,14 @@ const (
 	sweepEvery = time.Hour
 )
 
+// processBegan is what steps of the wall clock are measured from: also those that came before this daemon had to prune.
+var processBegan = time.Now()
+
 // housekeep bounds history (P26) until ctx ends: handled events go by age and budget, finished turns by age, blobs that nothing names after a day.
 // One daemon does so at a time.
 func (d *Daemon) housekeep(ctx context.Context) {
 	h := d.plan.Load().config.History
-	p := &inbox.Pruner{Bus: d.bus, MaxAge: time.Duration(h.Events), MaxBytes: int64(h.EventsSize), Commit: d.keepPosition}
+	p := &inbox.Pruner{Bus: d.bus, MaxAge: time.Duration(h.Events), MaxBytes: int64(h.EventsSize), Commit: d.keepPosition, Since: processBegan}
 	// A short retention is kept to its word; the usual one needs no pass more often than once a minute.
 	every := min(pruneEvery, max(min(time.Duration(h.Events), time.Duration(h.Turns))/4, 250*time.Millisecond))
 	prune, sweep := time.NewTicker(every), time.NewTicker(sweepEvery)

@@ -29,6 +29,8 @@ type Pruner struct {
 	MaxBytes int64         // of EVENTS; 0 = no limit
 	// Commit writes a subscription's position as a cursor message before its newest event goes.
 	Commit func(ctx context.Context, connection, subscription string, c triggerd.Cursor) error
+	// Since is when the process began: the first pass notices a step of the wall clock after it. With the zero time only steps between passes are noticed.
+	Since time.Time
 
 	clock clock
 	last  time.Time // of the last pass
@@ -39,6 +41,10 @@ type Pruner struct {
 // Paused means that a step of the wall clock made age meaningless for a while; the budget is kept even then. It is safe to repeat.
 func (p *Pruner) RunOnce(ctx context.Context, now time.Time, floors map[string]uint64) (paused bool, err error) {
 	var elapsed time.Duration
+	if p.last.IsZero() && !p.Since.IsZero() {
+		p.last = p.Since
+		p.clock.stepped(p.Since, 0)
+	}
 	if !p.last.IsZero() {
 		elapsed = now.Sub(p.last)
 	}
