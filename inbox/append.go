@@ -107,10 +107,19 @@ func (a *Appender) publish(ctx context.Context, m *nats.Msg, fence bus.Fence, fr
 		switch {
 		case err == nil:
 			return triggerd.Receipt{Seq: seq}, nil
-		case errors.Is(err, bus.ErrExists) && fresh:
+		case errors.Is(err, bus.ErrExists) && fresh && !a.bus.External():
 			return triggerd.Receipt{Duplicate: true}, nil
-		case errors.Is(err, bus.ErrExists), errors.Is(err, bus.ErrWrongSequence):
-			return a.refused(ctx, m, fence, err)
+		case errors.Is(err, bus.ErrExists):
+			// With replicas a subject is taken as soon as a leader has proposed a message for it. Only what can be read is stored: a leader that
+			// has lost the others takes the proposal back.
+			if r, stored, err := a.stored(ctx, m); err != nil || stored {
+				return r, err
+			}
+			if !bus.Pause(ctx, retryPause) {
+				return triggerd.Receipt{}, fmt.Errorf("append: %w: the event is proposed and not stored", triggerd.ErrUnavailable)
+			}
+		case errors.Is(err, bus.ErrWrongSequence):
+			return a.refused(ctx, m, fence)
 		case errors.Is(err, bus.ErrRetryNow):
 		case errors.Is(err, triggerd.ErrUnavailable):
 			if !bus.Pause(ctx, retryPause) {
@@ -125,14 +134,11 @@ func (a *Appender) publish(ctx context.Context, m *nats.Msg, fence bus.Fence, fr
 	}
 }
 
-// refused reads why a publish was refused (design §3, "read refusals carefully"): our own earlier try, a duplicate, or a newer owner.
-func (a *Appender) refused(ctx context.Context, m *nats.Msg, fence bus.Fence, why error) (triggerd.Receipt, error) {
+// refused reads why a publish was refused for its fence (design §3, "read refusals carefully"): our own earlier try, a duplicate, or a newer owner.
+func (a *Appender) refused(ctx context.Context, m *nats.Msg, fence bus.Fence) (triggerd.Receipt, error) {
 	r, stored, err := a.stored(ctx, m)
 	if err != nil || stored {
 		return r, err
-	}
-	if errors.Is(why, bus.ErrExists) {
-		return triggerd.Receipt{}, fmt.Errorf("append: %w: the stored event vanished while it was compared", triggerd.ErrUnavailable)
 	}
 	return triggerd.Receipt{}, a.checkFence(ctx, fence)
 }
