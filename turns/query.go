@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -120,6 +121,19 @@ func (e *Engine) Find(ctx context.Context, ref string) (string, error) {
 	if en, err := e.ledger.last(ctx, ref); err != nil || en != nil {
 		return ref, err
 	}
+	var there []string
+	for _, k := range keysLike(ref) { // far cheaper than reading all turns
+		en, err := e.ledger.last(ctx, k.Hash())
+		if err != nil {
+			return "", err
+		}
+		if en != nil {
+			there = append(there, k.Hash())
+		}
+	}
+	if len(there) == 1 {
+		return there[0], nil
+	}
 	fits, err := e.List(ctx, func(i *Info) bool { return strings.HasPrefix(i.Hash, ref) || i.Key.String() == ref })
 	switch {
 	case err != nil:
@@ -134,6 +148,21 @@ func (e *Engine) Find(ctx context.Context, ref string) (string, error) {
 		return "", fmt.Errorf("%w: turn %q fits %d turns: %s", triggerd.ErrConflict, ref, len(fits), strings.Join(names, ", "))
 	}
 	return fits[0].Hash, nil
+}
+
+// keysLike are the keys that are written like ref: an event's id may end like the number of a repetition.
+func keysLike(ref string) []triggerd.TurnKey {
+	p := strings.SplitN(ref, ":", 3) // names hold no colon, ids may
+	if len(p) < 3 {
+		return nil
+	}
+	ks := []triggerd.TurnKey{{Connection: p[0], Trigger: p[1], EventID: p[2]}}
+	if at := strings.LastIndexByte(p[2], '#'); at >= 0 {
+		if n, err := strconv.Atoi(p[2][at+1:]); err == nil && n > 0 {
+			ks = append(ks, triggerd.TurnKey{Connection: p[0], Trigger: p[1], EventID: p[2][:at], Replay: n})
+		}
+	}
+	return slices.DeleteFunc(ks, func(k triggerd.TurnKey) bool { return k.String() != ref })
 }
 
 // Detail is everything that is kept of a turn.
