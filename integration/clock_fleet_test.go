@@ -68,7 +68,7 @@ func steppedFleet(t *testing.T, step time.Duration) {
 	l := startFlow(f, 12, 50*time.Millisecond)
 
 	first, runs := f.busiest(log)
-	other := f.standby(first)
+	other := f.other(first)
 	r.post(f, "before the step")
 	began := time.Now()
 	clocks[first.installation].step(step)
@@ -243,4 +243,20 @@ func ticksOnce(t *testing.T, m *member, w *world, blows []blow) int {
 		}
 	}
 	return len(slots)
+}
+
+// pauses wants no longer time without any effect after each blow than its limit, and returns the worst for each kind of blow.
+func pauses(t *testing.T, log *effectLog, blows []blow) map[string]time.Duration {
+	t.Helper()
+	worst := map[string]time.Duration{}
+	attempts := log.all()
+	for _, b := range blows {
+		gap := longestGap(attempts, b.at, b.until)
+		kind, _, _ := strings.Cut(b.what, ":")
+		worst[kind] = max(worst[kind], gap.Round(time.Millisecond))
+		if b.limit > 0 && gap > b.limit {
+			t.Errorf("%s at %s: %s without an effect, want %s at most", b.what, b.at.Format("15:04:05.000"), gap, b.limit)
+		}
+	}
+	return worst
 }

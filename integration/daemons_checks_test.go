@@ -132,17 +132,30 @@ func story(attempts []attempt, blows []blow) string {
 	return s.String()
 }
 
-// pauses wants no longer time without any effect after each blow than its limit, and returns the worst for each kind of blow.
-func pauses(t *testing.T, log *effectLog, blows []blow) map[string]time.Duration {
+// waits wants no event that was accepted around a blow to wait longer for its effect than the blow allows, and returns the worst for each kind of blow.
+func waits(t *testing.T, l *flow, log *effectLog, blows []blow) map[string]time.Duration {
 	t.Helper()
+	began := map[string]time.Time{} // first attempts
+	for _, a := range log.all() {
+		if _, some := began[a.key]; !some {
+			began[a.key] = a.begin
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	worst := map[string]time.Duration{}
-	attempts := log.all()
 	for _, b := range blows {
-		gap := longestGap(attempts, b.at, b.until)
 		kind, _, _ := strings.Cut(b.what, ":")
-		worst[kind] = max(worst[kind], gap.Round(time.Millisecond))
-		if b.limit > 0 && gap > b.limit {
-			t.Errorf("%s at %s: %s without an effect, want %s at most", b.what, b.at.Format("15:04:05.000"), gap, b.limit)
+		for id, accepted := range l.accepted {
+			first, some := began["in:work:"+id]
+			if !some || accepted.Before(b.at.Add(-recordTakes)) || accepted.After(b.until) || first.Before(b.at) {
+				continue
+			}
+			wait := first.Sub(accepted)
+			worst[kind] = max(worst[kind], wait.Round(time.Millisecond))
+			if b.limit > 0 && wait > b.limit {
+				t.Errorf("%s at %s: %s waited %s for its effect, want %s at most", b.what, b.at.Format("15:04:05.000"), id, wait, b.limit)
+			}
 		}
 	}
 	return worst

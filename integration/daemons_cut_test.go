@@ -11,9 +11,9 @@ import (
 // cutLasts is longer than a successor waits.
 const cutLasts = 8 * time.Second
 
-// The owner's network is cut while its actions run, once without a word and once with resets. It ends them before the successor repeats them with the
+// A daemon's network is cut while its actions run, once without a word and once with resets. It ends them before the successor repeats them with the
 // same keys; what it had sent or wants to send arrives when the network is back, and counts for nothing.
-func TestOwnerIsCutOff(t *testing.T) {
+func TestRunnerIsCutOff(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(*proxy){"stalled": (*proxy).stall, "severed": (*proxy).sever} {
 		t.Run(name, func(t *testing.T) {
@@ -35,16 +35,18 @@ func cutOff(t *testing.T, cut func(*proxy)) {
 	})
 	server := newNATS(t, nil)
 	links := []*proxy{newProxy(t, server.addr), newProxy(t, server.addr)}
-	f := newFleet(t, 2, func(i int) string { return "  url: " + links[i].url() }, fleetConfig(log))
-	owner := f.owner()
-	link, next := links[slices.Index(f.members, owner)], f.standby(owner)
+	thread := "    thread: event.payload.thread\n"
+	oneDaemon := thread + "    concurrency: [ { limit: 10 } ]\n" // runs all turns of the trigger: see docs/promises.md
+	f := newFleet(t, 2, func(i int) string { return "  url: " + links[i].url() }, strings.Replace(fleetConfig(log), thread, oneDaemon, 1))
 
 	long, body := numbered(0, 1)
-	owner.mustPost("in", long, body)
+	f.random().mustPost("in", long, body)
 	quick, body := numbered(1, 1)
-	next.mustPost("in", quick, body)
+	f.random().mustPost("in", quick, body)
 	<-log.started
 	<-log.started // both actions are under way
+	owner := f.runner("in:work:" + long)
+	link, next := links[slices.Index(f.members, owner)], f.other(owner)
 	cut(link)
 	began := time.Now()
 	late, body := numbered(2, 1)
@@ -56,7 +58,7 @@ func cutOff(t *testing.T, cut func(*proxy)) {
 	took := time.Since(began)
 	<-time.After(time.Until(began.Add(cutLasts)))
 	link.restore()
-	f.becameStandby(owner, next)
+	f.cameBack(owner)
 
 	for _, id := range []string{long, quick} {
 		as := log.of("in:work:" + id)
@@ -73,7 +75,7 @@ func cutOff(t *testing.T, cut func(*proxy)) {
 	}
 	after, body := numbered(0, 2)
 	owner.mustPost("in", after, body)
-	next.awaitTurns("work", "the event that the former owner took is done", 10*time.Second, allFinal(4))
+	next.awaitTurns("work", "the event that the daemon that was cut off took is done", 10*time.Second, allFinal(4))
 	next.oneEnd("in:work:" + after)
 	t.Logf("all done by the successor %s after the cut", took)
 }

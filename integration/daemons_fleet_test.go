@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -46,7 +47,7 @@ func newFleet(t *testing.T, n int, nats func(i int) string, body string) *fleet 
 	for _, m := range f.members {
 		m.p.awaitReady()
 	}
-	f.agreed() // an owner that has not heard of a standby does not give way to it by itself
+	f.agreed()
 	return f
 }
 
@@ -75,10 +76,10 @@ func (m *member) begin() {
 // restart starts a daemon that has ended, and waits until it serves.
 func (m *member) restart() { m.t.Helper(); m.begin(); m.p.awaitReady() }
 
-// takeovers counts how often a standby became the owner.
-func (f *fleet) takeovers() (n int) {
+// declaredDead counts how often a daemon took another one for dead.
+func (f *fleet) declaredDead() (n int) {
 	for _, p := range f.started {
-		n += len(p.lines(tookOwnership))
+		n += len(p.lines(saidDead))
 	}
 	return n
 }
@@ -94,71 +95,69 @@ func (m *member) daemons() []console.DaemonInfo {
 	return list
 }
 
-// owners are the daemons that call themselves the owner. A daemon that cannot be asked now, because it is dead or frozen, is none.
-func (f *fleet) owners() (owners []*member) {
+// runner is the daemon that has written last on a turn.
+func (f *fleet) runner(key string) *member {
+	f.t.Helper()
+	h := f.other(nil).detail(key).History
+	m := f.byID()[h[len(h)-1].Daemon]
+	if m == nil {
+		f.t.Fatalf("no daemon of these runs %s: %+v", key, h)
+	}
+	return m
+}
+
+// random is some daemon that answers.
+func (f *fleet) random() *member {
+	f.t.Helper()
+	var able []*member
 	for _, m := range f.members {
-		if !m.answers() {
-			continue
-		}
-		for _, d := range m.daemons() {
-			if d.Self && d.Owner {
-				owners = append(owners, m)
-			}
+		if m.answers() {
+			able = append(able, m)
 		}
 	}
-	return owners
+	if len(able) == 0 {
+		f.t.Fatal("no daemon is left")
+	}
+	return able[rand.N(len(able))]
 }
 
-// owner waits until exactly one daemon calls itself the owner, and returns it.
-func (f *fleet) owner() (owner *member) {
-	f.t.Helper()
-	await(f.t, "one daemon is the owner", 20*time.Second, func() bool {
-		owners := f.owners()
-		if len(owners) == 1 {
-			owner = owners[0]
-		}
-		return len(owners) == 1
-	})
-	return owner
-}
-
-// standby is a daemon other than m that answers.
-func (f *fleet) standby(m *member) *member {
+// other is a daemon other than m that answers.
+func (f *fleet) other(m *member) *member {
 	f.t.Helper()
 	for _, other := range f.members {
 		if other != m && other.answers() {
 			return other
 		}
 	}
-	f.t.Fatal("no standby is left")
+	f.t.Fatal("no other daemon is left")
 	return nil
 }
 
-// agreed waits until every daemon lists all of them, and the same one of them as the owner.
+// agreed waits until every daemon lists all of them, each partition has one owner in everybody's view, and all have their share.
 func (f *fleet) agreed() {
 	f.t.Helper()
 	alive := map[int]bool{}
 	for _, m := range f.members {
 		alive[m.p.cmd.Process.Pid] = true
 	}
-	await(f.t, "all daemons agree on who they are and who owns", 15*time.Second, func() bool {
-		owners := map[int]bool{}
+	await(f.t, "all daemons agree on who they are and who owns what", 25*time.Second, func() bool {
 		for _, m := range f.members {
-			var fresh, claimed []int
+			var shares []int
+			all, connections := 0, map[string]int{}
 			for _, d := range m.daemons() {
-				if alive[d.PID] && d.Age < 5 {
-					fresh = append(fresh, d.PID)
+				all += d.Partitions
+				for _, c := range d.Connections {
+					connections[c]++
 				}
-				if d.Owner {
-					claimed = append(claimed, d.PID)
+				if alive[d.PID] && d.Age < 5 && !d.Dead {
+					shares = append(shares, d.Partitions)
 				}
 			}
-			if len(fresh) != len(alive) || len(claimed) != 1 || !alive[claimed[0]] {
+			if len(shares) != len(alive) || all != 32 || slices.Max(shares)-slices.Min(shares) > 1 || connections["in"] != 1 || connections["manual"] != 1 {
 				return false
 			}
-			owners[claimed[0]] = true
 		}
-		return len(owners) == 1
+		return true
 	})
 }
 

@@ -73,7 +73,7 @@ func (f *fleet) acquainted() {
 }
 
 // anyone is a daemon that answers.
-func (f *fleet) anyone() *member { return f.standby(nil) }
+func (f *fleet) anyone() *member { return f.other(nil) }
 
 // turnsOf lists a connection's turns as a daemon sees them; nil when it does not answer in time.
 func (m *member) turnsOf(connection string) []console.TurnInfo {

@@ -56,9 +56,9 @@ func (c linkCut) test(t *testing.T) {
 	}
 	cut, _ := f.busiest(log)
 	if !c.runner {
-		cut = f.standby(cut)
+		cut = f.other(cut)
 	}
-	other := f.standby(cut)
+	other := f.other(cut)
 	link := links[slices.Index(f.members, cut)]
 
 	at := time.Now()
