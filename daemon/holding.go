@@ -165,7 +165,7 @@ func (p *partition) start(ctx context.Context) error {
 	d.reloading.RLock() // so that a reload meets the engine, or the engine the reloaded triggers
 	plan := d.plan.Load()
 	o := d.engineOptions(plan.config, p.h.lease.Epoch)
-	o.Part, o.Follower, o.Slots = &p.part, s.follower, s.slots
+	o.Part, o.Follower, o.Slots, o.Paused = &p.part, s.follower, s.slots, s.table.pausedTriggers
 	e := turns.New(o)
 	e.SetTriggers(plan.specs)
 	p.engine.Store(e)

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -54,10 +55,11 @@ type table struct {
 	members map[string]sighting
 	leases  map[string]lease // by key without prefix
 	configs []configRecord   // oldest first
+	pauses  map[string]bool  // triggers that are paused
 }
 
 func newTable(b *bus.Bus, log zerolog.Logger) *table {
-	return &table{bus: b, log: log, current: make(chan struct{}), members: map[string]sighting{}, leases: map[string]lease{}}
+	return &table{bus: b, log: log, current: make(chan struct{}), members: map[string]sighting{}, leases: map[string]lease{}, pauses: map[string]bool{}}
 }
 
 // run listens until ctx ends.
@@ -103,7 +105,7 @@ func (t *table) note(e jetstream.KeyValueEntry, fresh bool) {
 	case strings.HasPrefix(key, leasePrefix):
 		t.noteLease(strings.TrimPrefix(key, leasePrefix), e, gone)
 	case strings.HasPrefix(key, pausePrefix):
-		t.paused(strings.TrimPrefix(key, pausePrefix))
+		t.notePause(strings.TrimPrefix(key, pausePrefix), gone)
 		return
 	case key == reloadKey:
 		if fresh {
@@ -121,6 +123,24 @@ func (t *table) note(e jetstream.KeyValueEntry, fresh bool) {
 	if fresh {
 		t.changed()
 	}
+}
+
+func (t *table) notePause(trigger string, gone bool) {
+	t.mu.Lock()
+	if gone {
+		delete(t.pauses, trigger)
+	} else {
+		t.pauses[trigger] = true
+	}
+	t.mu.Unlock()
+	t.paused(trigger) // after it is noted: an engine that starts now asks for it, or is told
+}
+
+// pausedTriggers are those that are paused.
+func (t *table) pausedTriggers() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Keys(t.pauses))
 }
 
 func (t *table) noteMember(id string, e jetstream.KeyValueEntry, gone bool) {

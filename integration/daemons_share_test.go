@@ -99,8 +99,9 @@ func (b *battle) over() {
 func (b *battle) dead(least, most int) { b.least, b.most = b.least+least, b.most+most }
 
 func (b *battle) kill() {
-	m := b.random()
+	m, before := b.random(), b.declaredDead()
 	b.strike("kill", true, afterKill, m.p.kill)
+	await(b.t, "its work is taken over", afterKill, func() bool { return b.declaredDead() > before })
 	b.over()
 	b.dead(1, 1)
 	m.restart()
@@ -127,6 +128,7 @@ func (b *battle) freeze(length time.Duration) {
 	case length > 3500*time.Millisecond:
 		b.dead(0, 1)
 	}
+	b.agreed() // it may only notice now that it was taken for dead
 }
 
 // rounds are n blows of each kind, and freezes of all lengths between 1 and 8 s.

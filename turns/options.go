@@ -60,6 +60,8 @@ type Options struct {
 	// Alive is asked before an entry is written and before an action starts, which wait while it is false: another engine may own the turns then.
 	// Nil = always true.
 	Alive func() bool
+	// Paused names the triggers that may be paused, so that a start need not list them; nil = it does. Whoever sets it calls [Engine.LoadPause] for later ones.
+	Paused func() []string
 	// Names gives a connection's present name; nil = its key.
 	Names func(key string) string
 	// OnFinal is told of each final or parked turn after its entry is durable, and before the next turn of its lane starts.

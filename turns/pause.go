@@ -127,6 +127,14 @@ func (e *Engine) Paused(trigger string) (Pause, bool) {
 }
 
 func (e *Engine) loadPauses(ctx context.Context) error {
+	if e.opts.Paused != nil {
+		for _, trigger := range e.opts.Paused() {
+			if err := e.LoadPause(ctx, trigger); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	keys, err := e.opts.Bus.ControlKeys(ctx, pauseKey("*"))
 	if err != nil {
 		return fmt.Errorf("read pauses: %w", err)

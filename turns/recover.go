@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -87,19 +88,22 @@ func (e *Engine) usableCheckpoint(ctx context.Context) (checkpoint, error) {
 }
 
 func (e *Engine) readLedger(ctx context.Context, cp checkpoint) (r Recovered, found map[string]*history, err error) {
-	found = map[string]*history{}
 	seen := cp.Told - min(1, cp.Told)
-	err = e.ledger.scan(ctx, bus.ScanOptions{From: cp.Floor, Filter: e.scope()}, func(en *Entry) {
-		h := en.Key.Hash()
-		if found[h] == nil {
-			found[h] = &history{}
+	for try := 1; ; try++ {
+		end, err := e.newest(ctx)
+		if err != nil {
+			return r, nil, fmt.Errorf("read turns: %w", err)
 		}
-		found[h].last = en
-		r.Read++
-		seen = max(seen, en.Seq)
-	})
-	if err != nil {
-		return r, nil, fmt.Errorf("read turns: %w", err)
+		found, r.Read = map[string]*history{}, 0
+		if end >= cp.Floor {
+			if err = e.scanFrom(ctx, cp.Floor, found, &r, &seen); err != nil {
+				return r, nil, fmt.Errorf("read turns: %w", err)
+			}
+		}
+		if e.opts.Part == nil || end < cp.Floor || seen >= end || try == scanTries {
+			break
+		}
+		bus.Pause(ctx, writePause) // it was read from a replica that is behind
 	}
 	for _, hash := range cp.Older {
 		last, err := e.lastUntil(ctx, hash)
@@ -116,6 +120,34 @@ func (e *Engine) readLedger(ctx context.Context, cp checkpoint) (r Recovered, fo
 	e.low.seen, e.position = seen, seen
 	e.mu.Unlock()
 	return r, found, nil
+}
+
+// scanTries bounds the readings of a partition whose newest entry does not come: it may be one that nobody can read.
+const scanTries = 5
+
+// newest is the sequence of the newest entry of the engine's turns, as the leader has it: a partition in which there is nothing to read costs no reader.
+func (e *Engine) newest(ctx context.Context) (uint64, error) {
+	if e.opts.Part == nil {
+		return math.MaxUint64, nil
+	}
+	m, err := e.opts.Bus.Last(ctx, e.opts.Bus.Turns, e.scope())
+	if err != nil || m == nil {
+		return 0, err
+	}
+	return m.Sequence, nil
+}
+
+// scanFrom notes the newest entry of each turn from a sequence on.
+func (e *Engine) scanFrom(ctx context.Context, from uint64, found map[string]*history, r *Recovered, seen *uint64) error {
+	return e.ledger.scan(ctx, bus.ScanOptions{From: from, Filter: e.scope()}, func(en *Entry) {
+		h := en.Key.Hash()
+		if found[h] == nil {
+			found[h] = &history{}
+		}
+		found[h].last = en
+		r.Read++
+		*seen = max(*seen, en.Seq)
+	})
 }
 
 // scope matches the turns that the engine runs.
