@@ -270,7 +270,7 @@ func (b *Bus) GetControl(ctx context.Context, key string) ([]byte, error) {
 // replica has it.
 func (b *Bus) LastControl(ctx context.Context, key string) (*jetstream.RawStreamMsg, error) {
 	m, err := b.Last(ctx, b.control, "$KV."+b.Names.Control()+"."+key)
-	if err != nil || m == nil || m.Header.Get("KV-Operation") != "" { // deleted
+	if err != nil || m == nil || gone(m.Header) {
 		return nil, err
 	}
 	return m, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -149,4 +150,40 @@ func (b *Bus) onReconnect(ctx context.Context, f func()) (stop func()) {
 		}
 	}()
 	return func() { cancel(); <-ended }
+}
+
+// ControlChange is a key of the bucket CONTROL as it is now.
+type ControlChange struct {
+	Key      string
+	Value    []byte
+	Revision uint64
+	Gone     bool // it was deleted
+	Current  bool // nothing else was stored when the server sent this
+}
+
+// FollowControl hands the keys that match one of the patterns to f, first as they are, then each change, in order, until ctx ends. Unlike the client
+// library's watch it goes on at once after the connection, a leader or the reader's server was lost.
+func (b *Bus) FollowControl(ctx context.Context, patterns []string, f func(ControlChange)) {
+	prefix := "$KV." + b.Names.Control() + "."
+	filters := make([]string, len(patterns))
+	for i, p := range patterns {
+		filters[i] = prefix + p
+	}
+	// Each key has one message, its last, so reading from the beginning is reading what is there.
+	_ = b.Follow(ctx, "KV_"+b.Names.Control(), filters, 1, func(m jetstream.Msg) error {
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		f(ControlChange{
+			Key: strings.TrimPrefix(m.Subject(), prefix), Value: m.Data(), Revision: meta.Sequence.Stream, Gone: gone(m.Headers()),
+			Current: meta.NumPending == 0,
+		})
+		return nil
+	})
+}
+
+// gone reports whether a message of a bucket says that its key is deleted.
+func gone(h nats.Header) bool {
+	return h.Get("KV-Operation") != "" || h.Get("Nats-Marker-Reason") != ""
 }

@@ -104,6 +104,9 @@ func (h *health) note(log zerolog.Logger, err error, what string) {
 	}
 }
 
+// Note logs a failure that is tried again, and holds the same one back for a while, whoever notes it.
+func (b *Bus) Note(err error, what string) { b.health.note(b.log, err, what) }
+
 // AcceptsEvents reports why no event can be taken in now; the error is [triggerd.ErrUnavailable]. Turn entries are still written:
 // the reserve is theirs, so that a full disk lets turns finish.
 func (b *Bus) AcceptsEvents() error {

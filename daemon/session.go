@@ -149,6 +149,13 @@ const (
 
 var errUnderWay = fmt.Errorf("%w: another try was under way", triggerd.ErrUnavailable)
 
+// look notes whether there are others, between two beats.
+func (s *session) look() {
+	if s.held() {
+		s.watched.Store(s.peers())
+	}
+}
+
 // change makes a change of what the heartbeat says known to the others.
 func (s *session) change(ctx context.Context, f func(*member)) error {
 	s.mu.Lock()

@@ -128,6 +128,9 @@ func TestOwnerOf(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); tab.run(ctx) }()
 	defer func() { stop(); <-done }()
+	if _, err := b.Control.Put(ctx, "daemon.d0", mustJSON(member{Daemon: "d0"})); err != nil { // as a daemon does first
+		t.Fatal(err)
+	}
 	<-tab.current
 	<-changed
 	put := func(key string, v any) {

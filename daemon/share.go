@@ -197,13 +197,17 @@ func (s *share) step(ctx context.Context) {
 	if me := s.session.me(); !s.table.heardOf(me.Daemon, me.Term) {
 		return // what the table says is from before we joined
 	}
+	if _, known := s.table.newest(); !known {
+		return // we have just made the first one known
+	}
+	s.session.look()
 	now := time.Now()
 	s.bury(ctx, now)
 	daemons, outdated := s.partners(ctx, now)
 	d := s.deal(daemons)
 	took := s.takeAll(ctx, d, now)
 	s.giveAll(d, now, outdated)
-	if !took && s.complete(d) {
+	if !took && len(daemons) > 0 && s.complete(d) {
 		select {
 		case <-s.settled:
 		default:

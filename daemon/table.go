@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"github.com/triggerd/triggerd/bus"
@@ -49,7 +48,6 @@ type table struct {
 	reload  func(by string)
 
 	current chan struct{} // closed when what was there at the start is known
-	once    sync.Once
 
 	mu      sync.Mutex
 	members map[string]sighting
@@ -64,59 +62,38 @@ func newTable(b *bus.Bus, log zerolog.Logger) *table {
 
 // run listens until ctx ends.
 func (t *table) run(ctx context.Context) {
-	for t.listen(ctx); bus.Pause(ctx, beatEvery/4); {
-		t.listen(ctx)
-	}
-}
-
-// listen notes what is written until ctx ends or the watch breaks.
-func (t *table) listen(ctx context.Context) {
-	w, err := t.bus.Control.WatchFiltered(ctx, []string{memberPrefix + "*", leasePrefix + ">", pausePrefix + "*", configsKey, reloadKey})
-	if err != nil {
-		return
-	}
-	defer func() { _ = w.Stop() }()
+	patterns := []string{memberPrefix + "*", leasePrefix + ">", pausePrefix + "*", configsKey, reloadKey}
 	fresh := false // what comes first is what was there
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e, ok := <-w.Updates():
-			switch {
-			case !ok:
-				return
-			case e == nil:
-				fresh = true
-				t.once.Do(func() { close(t.current) })
-				t.changed()
-			default:
-				t.note(e, fresh)
-			}
+	t.bus.FollowControl(ctx, patterns, func(c bus.ControlChange) {
+		t.note(c, fresh)
+		if c.Current && !fresh {
+			fresh = true
+			close(t.current)
+			t.changed()
 		}
-	}
+	})
 }
 
-func (t *table) note(e jetstream.KeyValueEntry, fresh bool) {
-	key := e.Key()
-	gone := e.Operation() != jetstream.KeyValuePut
+func (t *table) note(c bus.ControlChange, fresh bool) {
+	key, gone := c.Key, c.Gone
 	switch {
 	case strings.HasPrefix(key, memberPrefix):
-		t.noteMember(strings.TrimPrefix(key, memberPrefix), e, gone)
+		t.noteMember(strings.TrimPrefix(key, memberPrefix), c)
 	case strings.HasPrefix(key, leasePrefix):
-		t.noteLease(strings.TrimPrefix(key, leasePrefix), e, gone)
+		t.noteLease(strings.TrimPrefix(key, leasePrefix), c)
 	case strings.HasPrefix(key, pausePrefix):
 		t.notePause(strings.TrimPrefix(key, pausePrefix), gone)
 		return
 	case key == reloadKey:
 		if fresh {
-			t.reload(string(e.Value()))
+			t.reload(string(c.Value))
 		}
 		return
 	case key == configsKey:
-		var c []configRecord
-		if json.Unmarshal(e.Value(), &c) == nil {
+		var known []configRecord
+		if json.Unmarshal(c.Value, &known) == nil {
 			t.mu.Lock()
-			t.configs = c
+			t.configs = known
 			t.mu.Unlock()
 		}
 	}
@@ -143,36 +120,33 @@ func (t *table) pausedTriggers() []string {
 	return slices.Collect(maps.Keys(t.pauses))
 }
 
-func (t *table) noteMember(id string, e jetstream.KeyValueEntry, gone bool) {
+func (t *table) noteMember(id string, c bus.ControlChange) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if gone {
+	if c.Gone {
 		delete(t.members, id)
 		return
 	}
 	var m member
-	if err := json.Unmarshal(e.Value(), &m); err != nil || m.Daemon != id {
+	if err := json.Unmarshal(c.Value, &m); err != nil || m.Daemon != id {
 		return
 	}
-	if old, ok := t.members[id]; ok && old.revision >= e.Revision() {
-		return // the watch was made again: this is no beat
-	}
-	t.members[id] = sighting{member: m, at: time.Now(), revision: e.Revision()}
+	t.members[id] = sighting{member: m, at: time.Now(), revision: c.Revision}
 }
 
-func (t *table) noteLease(key string, e jetstream.KeyValueEntry, gone bool) {
+func (t *table) noteLease(key string, c bus.ControlChange) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if gone {
+	if c.Gone {
 		delete(t.leases, key)
 		return
 	}
 	var l lease
-	if err := json.Unmarshal(e.Value(), &l); err != nil {
+	if err := json.Unmarshal(c.Value, &l); err != nil {
 		t.log.Error().Err(err).Str("key", leasePrefix+key).Msg("a lease cannot be read")
 		return
 	}
-	if l.revision = e.Revision(); l.revision > t.leases[key].revision {
+	if l.revision = c.Revision; l.revision > t.leases[key].revision {
 		t.leases[key] = l
 	}
 }

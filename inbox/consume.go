@@ -25,6 +25,8 @@ const (
 	fetchBytes = 8 << 20
 	// ackWait only matters when this process lives and its connection's inbox is stuck: what comes back then is skipped by sequence.
 	ackWait = time.Minute
+	// readBeat is how soon a reader is missed that went away with a server, after two of them. It costs one message each.
+	readBeat = 2 * time.Second
 	// redo is the pause after a store that did not answer; logEvery bounds how often the same failure is logged meanwhile.
 	redo     = 200 * time.Millisecond
 	logEvery = 10 * time.Second
@@ -95,7 +97,7 @@ func (c *Consumer) consume(ctx context.Context) error {
 	}
 	c.next = 1
 	it, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(fetchMax, fetchBytes),
-		jetstream.PullHeartbeat(5*time.Second), jetstream.PullExpiry(30*time.Second))
+		jetstream.PullHeartbeat(readBeat), jetstream.PullExpiry(30*time.Second))
 	if err != nil {
 		return fmt.Errorf("read events: %w", err)
 	}

@@ -51,8 +51,19 @@ func TestExternalNATSGoesAway(t *testing.T) {
 	}
 }
 
-// One daemon owns the work of a NATS. Another one is a standby: it takes webhooks and answers questions, and takes over when the owner has died.
-func TestExternalNATSHasOneOwner(t *testing.T) {
+// partitions is how many partitions of turns this installation's daemon runs, as it says.
+func partitions(in *installation) int {
+	for _, d := range asJSON[[]console.DaemonInfo](in, "daemons", "list") {
+		if d.Self {
+			return d.Partitions
+		}
+	}
+	return 0
+}
+
+// Two daemons on one NATS share the work: each takes webhooks, any of them answers every command, whoever runs the turn that it is about, and
+// when one has died the other has all of it.
+func TestExternalNATSIsShared(t *testing.T) {
 	t.Parallel() // it mostly waits
 	w := newWorld(t)
 	release, held := w.hold(t, "held")
@@ -62,29 +73,32 @@ func TestExternalNATSHasOneOwner(t *testing.T) {
 	p := first.run()
 	first.mustPost("in", "done", []byte("x"))
 	first.awaitTurns("work", "a done turn", 10*time.Second, allFinal(1))
-
 	second.run()
-	await(t, "both daemons know each other", 5*time.Second, func() bool { return owner(first) == p.cmd.Process.Pid && owner(second) == p.cmd.Process.Pid })
-	second.mustPost("in", "taken by the standby", []byte("x"))
-	second.awaitTurns("work", "a turn of the owner's", 10*time.Second, allFinal(2))
-	if _, errs, code := second.command("triggers", "pause", "work"); code != 1 || !strings.Contains(errs, "standby") || !strings.Contains(errs, fmt.Sprint("process ", p.cmd.Process.Pid)) {
-		t.Errorf("a standby answers a pause with %d and %q, want the owner named", code, errs)
-	}
+	await(t, "each has its share", 10*time.Second, func() bool { return partitions(first) == 16 && partitions(second) == 16 })
+	second.mustPost("in", "taken by the second", []byte("x"))
+	second.awaitTurns("work", "its turn", 10*time.Second, allFinal(2))
 
-	first.mustPost("in", "held", []byte("held"))
-	arrives(t, held)
+	pausedAnywhere(t, first, second)
+	operatedAnywhere(t, []*installation{first, second}, held)
+
+	for _, id := range []string{"held", "held too"} { // whichever runs where
+		first.mustPost("in", id, []byte("held"))
+		arrives(t, held)
+	}
 	p.kill()
 	died := time.Now()
 	second.mustPost("in", "meanwhile", []byte("x"))
-	await(t, "the standby owns the work", 10*time.Second, func() bool { return owner(second) != p.cmd.Process.Pid && owner(second) != 0 })
+	await(t, "the other owns all the work", 10*time.Second, func() bool { return partitions(second) == 32 })
 	took := time.Since(died)
 	if took > 8*time.Second {
 		t.Errorf("the second daemon took over after %s, want 8 s at most", took)
 	}
 	release()
-	repeats := everyOneDone(second, w, []string{"done", "taken by the standby", "held", "meanwhile"})
-	if repeats > 1 {
-		t.Errorf("%d effects were repeated, one action was cut short", repeats)
+	second.awaitTurns("work", "every turn is over", 20*time.Second, allFinal(13))
+	for key, n := range w.byKey() {
+		if n > 1 && !strings.HasPrefix(key, "in:work:held") {
+			t.Errorf("%s took effect %d times", key, n)
+		}
 	}
 	if a := second.mustPost("in", "done", []byte("x")); !a.Duplicate {
 		t.Error("the second daemon takes an event of the first as new")
@@ -92,39 +106,85 @@ func TestExternalNATSHasOneOwner(t *testing.T) {
 	t.Logf("took over %s after the kill -9", took)
 }
 
-// owner is the process that owns the work, as the installation's daemon says; 0 when none does.
-func owner(in *installation) int {
-	for _, d := range asJSON[[]console.DaemonInfo](in, "daemons", "list") {
-		if d.Owner {
-			return d.PID
-		}
+// pausedAnywhere pauses a trigger on one daemon and resumes it on the other: both hold it in between.
+func pausedAnywhere(t *testing.T, one, other *installation) {
+	t.Helper()
+	if _, errs, code := one.command("triggers", "pause", "work", "--note", "test"); code != 0 {
+		t.Fatalf("pause: %d, %s", code, errs)
 	}
-	return 0
+	await(t, "the other knows of the pause", 5*time.Second, func() bool {
+		return asJSON[[]console.TriggerInfo](other, "triggers", "list")[0].Paused
+	})
+	for i := range 6 { // over the partitions of both
+		one.mustPost("in", fmt.Sprint("paused", i), []byte("x"))
+	}
+	other.awaitTurns("work", "all are held", 10*time.Second, func(ts []console.TurnInfo) bool {
+		n := 0
+		for _, turn := range ts {
+			if turn.State == "held" {
+				n++
+			}
+		}
+		return n == 6
+	})
+	if _, errs, code := other.command("triggers", "resume", "work"); code != 0 {
+		t.Fatalf("resume: %d, %s", code, errs)
+	}
+	one.awaitTurns("work", "all that was held is done", 10*time.Second, allFinal(8))
 }
 
-// A daemon that is stopped in order gives its ownership back: the standby does not wait, and no request is refused meanwhile.
+// operatedAnywhere cancels a running turn through the daemon that does not run it, and repeats it so.
+func operatedAnywhere(t *testing.T, both []*installation, held chan struct{}) {
+	t.Helper()
+	both[0].mustPost("in", "operated", []byte("held"))
+	arrives(t, held)
+	const key = "in:work:operated"
+	history := both[0].detail(key).History
+	away := both[0]
+	for _, d := range asJSON[[]console.DaemonInfo](away, "daemons", "list") {
+		if d.Self && d.ID == history[len(history)-1].Daemon {
+			away = both[1]
+		}
+	}
+	if _, errs, code := away.command("turns", "cancel", key); code != 0 {
+		t.Fatalf("cancel: %d, %s", code, errs)
+	}
+	if d := both[0].detail(key); d.State != "cancelled" {
+		t.Errorf("the turn is %s", d.State)
+	}
+	if _, errs, code := away.command("turns", "cancel", key); code == 0 || !strings.Contains(errs, "cancelled already") {
+		t.Errorf("a second cancel: %d, %s", code, errs)
+	}
+	if _, errs, code := away.command("turns", "retry", key); code != 0 {
+		t.Fatalf("retry: %d, %s", code, errs)
+	}
+	arrives(t, held) // it runs again, until the test lets it end
+}
+
+// A daemon that is stopped in order hands its work over: the other does not wait, and no request is refused meanwhile.
 func TestExternalNATSIsHandedOver(t *testing.T) {
 	w := newWorld(t)
 	server := newNATS(t, nil)
 	first := newInstallation(t, "  url: "+server.url(), oneHook(w))
 	second := newInstallation(t, "  url: "+server.url(), oneHook(w))
 	p := first.run()
-	q := second.run()
+	second.run()
+	await(t, "each has its share", 10*time.Second, func() bool { return partitions(first) == 16 && partitions(second) == 16 })
 	first.mustPost("in", "e1", []byte("x"))
 	f := startTraffic(second, 2, []byte("x"))
 	f.moreAccepted(20, 10*time.Second)
 	stopped := time.Now()
 	p.signal(syscall.SIGTERM)
-	await(t, "the standby owns the work", 10*time.Second, func() bool { return owner(second) == q.cmd.Process.Pid })
+	await(t, "the other owns all the work", 10*time.Second, func() bool { return partitions(second) == 32 })
 	took := time.Since(stopped)
 	if took > time.Second+slack {
-		t.Errorf("the standby took over %s after the owner was told to stop", took)
+		t.Errorf("the other took over %s after the first was told to stop", took)
 	}
 	p.ended(10*time.Second, 0)
 	f.moreAccepted(20, 10*time.Second)
 	f.stop()
 	if f.refused > 0 {
-		t.Errorf("%d requests were refused by the standby", f.refused)
+		t.Errorf("%d requests were refused by the other", f.refused)
 	}
 	if repeats := everyOneDone(second, w, append(f.accepted, "e1")); repeats > 0 {
 		t.Errorf("%d effects were repeated", repeats)

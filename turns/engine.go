@@ -256,7 +256,6 @@ const (
 func (e *Engine) housekeep(ctx context.Context) {
 	tick := time.NewTicker(housekeepEvery)
 	defer tick.Stop()
-	var logged time.Time
 	saves := 0
 	if e.opts.Part != nil {
 		saves = e.opts.Part.Number // those of one daemon take turns
@@ -272,9 +271,8 @@ func (e *Engine) housekeep(ctx context.Context) {
 				err = errors.Join(err, e.saveCheckpoint(ctx))
 			}
 		}
-		if err != nil && ctx.Err() == nil && time.Since(logged) > housekeepEvery/2 {
-			logged = time.Now()
-			e.log.Warn().Err(err).Msg("turns: trying again later")
+		if err != nil && ctx.Err() == nil {
+			e.opts.Bus.Note(err, "turns: trying again later")
 		}
 	}
 }
