@@ -49,11 +49,6 @@ func asTheyAre(int, *installation) {}
 // part is some daemons of a fleet, to send events to.
 func (f *fleet) part(members ...*member) *fleet { return &fleet{t: f.t, members: members} }
 
-// except are the other daemons.
-func (f *fleet) except(m *member) []*member {
-	return slices.DeleteFunc(slices.Clone(f.members), func(x *member) bool { return x == m })
-}
-
 // acquainted waits until every daemon has lately heard all of them.
 func (f *fleet) acquainted() {
 	f.t.Helper()
