@@ -144,11 +144,15 @@ func waits(t *testing.T, l *flow, log *effectLog, blows []blow) map[string]time.
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	worst := map[string]time.Duration{}
-	for _, b := range blows {
+	for i, b := range blows {
 		kind, _, _ := strings.Cut(b.what, ":")
+		from := b.at.Add(-recordTakes)
+		if i > 0 && blows[i-1].until.After(from) {
+			from = blows[i-1].until // what came before that waited for the end of another blow
+		}
 		for id, accepted := range l.accepted {
 			first, some := began["in:work:"+id]
-			if !some || accepted.Before(b.at.Add(-recordTakes)) || accepted.After(b.until) || first.Before(b.at) {
+			if !some || accepted.Before(from) || accepted.After(b.until) || first.Before(b.at) {
 				continue
 			}
 			wait := first.Sub(accepted)
