@@ -67,7 +67,7 @@ func steppedFleet(t *testing.T, step time.Duration) {
 	r := &retries{t: t, w: retried, posted: map[string]time.Time{}}
 	l := startFlow(f, 12, 50*time.Millisecond)
 
-	first, runs := f.busiest(log)
+	first := f.busiest(log)
 	other := f.other(first)
 	r.post(f, "before the step")
 	began := time.Now()
@@ -82,21 +82,12 @@ func steppedFleet(t *testing.T, step time.Duration) {
 	for _, p := range repeats(log.all()) {
 		t.Errorf("a step has cut short an action\n%s", story(p[:], nil))
 	}
-	now, same := f.runners(log, began), 0
-	for thread, m := range now {
-		if runs[thread] == m {
-			same++
-		}
-	}
-	if same < len(runs)*3/4 {
-		t.Errorf("%d of %d threads are run by the same daemon as before the step", same, len(runs))
-	}
 	f.wroteWith(first, began, settled, step)
 	l.explained(f, began, settled)
 
 	var blows []blow
 	for range 2 {
-		m, _ := f.busiest(log)
+		m := f.busiest(log)
 		r.post(f, fmt.Sprint("before kill ", len(blows)+1))
 		at := time.Now()
 		m.p.kill()

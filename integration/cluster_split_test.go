@@ -138,7 +138,7 @@ func TestNetworkBetweenServersIsCut(t *testing.T) {
 		s.flows = append(s.flows, startFlowFrom(s.part(m), i*threadsOfFlow, threadsOfFlow, 100*time.Millisecond))
 	}
 	began := time.Now()
-	most, _ := s.busiest(s.log)
+	most := s.busiest(s.log)
 	at := slices.Index(s.members, most)
 	s.minority(at, "stalled", (*proxy).stall, 12*time.Second)
 	s.minority((at+1)%3, "severed", (*proxy).sever, 3*time.Second)

@@ -87,7 +87,9 @@ func (f *fleet) finalTurns(connection string, n int, limit time.Duration) (turns
 	m := f.anyone()
 	defer func() {
 		if f.t.Failed() {
-			f.t.Logf("%d turns of %s, %d of them done", len(turns), connection, count(turns, "done"))
+			unfinished := slices.DeleteFunc(slices.Clone(turns), func(x console.TurnInfo) bool { return x.Finished != nil })
+			f.t.Logf("%d turns of %s, %d of them done, not final: %+v", len(turns), connection, count(turns, "done"), unfinished[:min(len(unfinished), 5)])
+			f.t.Logf("daemons: %+v", m.daemons())
 		}
 	}()
 	await(f.t, fmt.Sprintf("%d final turns", n), limit, func() bool {
@@ -139,9 +141,9 @@ func (f *fleet) runners(log *effectLog, after time.Time) map[string]*member {
 }
 
 // busiest waits until turns of events that are sent now have ended, and returns the daemon that runs most threads.
-func (f *fleet) busiest(log *effectLog) (most *member, runs map[string]*member) {
+func (f *fleet) busiest(log *effectLog) (most *member) {
 	f.t.Helper()
-	since := time.Now()
+	since, runs := time.Now(), map[string]*member{}
 	await(f.t, "somebody runs turns", 20*time.Second, func() bool {
 		runs = f.runners(log, since)
 		return len(runs) >= 5
@@ -153,7 +155,7 @@ func (f *fleet) busiest(log *effectLog) (most *member, runs map[string]*member) 
 			most = m
 		}
 	}
-	return most, runs
+	return most
 }
 
 // within are the attempts in some threads.

@@ -54,7 +54,7 @@ func (c linkCut) test(t *testing.T) {
 	for i, m := range f.members {
 		flows[m] = startFlowFrom(f.part(m), 8*i, 8, 100*time.Millisecond)
 	}
-	cut, _ := f.busiest(log)
+	cut := f.busiest(log)
 	if !c.runner {
 		cut = f.other(cut)
 	}
