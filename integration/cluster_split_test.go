@@ -14,7 +14,7 @@ import (
 )
 
 // afterSplit is the longest time without an action when the network between the servers breaks: their elections come before that of a successor.
-const afterSplit = afterKill + 10*time.Second
+const afterSplit = afterKill + 12*time.Second
 
 // splitCluster is a cluster whose servers reach each other through proxies, one for each pair and direction.
 type splitCluster struct {
@@ -140,7 +140,7 @@ func TestNetworkBetweenServersIsCut(t *testing.T) {
 	began := time.Now()
 	most := s.busiest(s.log)
 	at := slices.Index(s.members, most)
-	s.minority(at, "stalled", (*proxy).stall, 12*time.Second)
+	s.minority(at, "stalled", (*proxy).stall, 22*time.Second)
 	s.minority((at+1)%3, "severed", (*proxy).sever, 3*time.Second)
 	s.scattered(5 * time.Second)
 
