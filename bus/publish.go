@@ -21,6 +21,7 @@ const (
 	codeConcurrentWrite = 10164
 	codeMessageTooLarge = 10054
 	codeHeaderTooLarge  = 10097
+	codeNoPeers         = 10005
 )
 
 // PublishAsync sends m to its stream and returns at once. Publishes of one goroutine to one stream are stored in the order they were sent.

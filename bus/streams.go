@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -85,7 +86,8 @@ func (b *Bus) ensure(ctx context.Context) error {
 func temporary(err error) bool {
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
-		return api.Code == 503 || api.Code == 500
+		// A server that has just met the others calls them offline until it has heard from them.
+		return api.Code == 503 || api.Code == 500 || api.ErrorCode == codeNoPeers && strings.Contains(api.Description, "offline")
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
 		errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrStreamNotFound)
