@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// load posts the events from closed-loop clients; each event's id is the time at which its request began, so that whoever finishes it
+// load posts the events from closed-loop clients, to the urls in turn; each event's id is the time at which its request began, so that whoever finishes it
 // can tell how long it took. It returns the answer times.
-func load(ctx context.Context, s settings, url string) ([]time.Duration, error) {
+func load(ctx context.Context, s settings, urls ...string) ([]time.Duration, error) {
 	tr := &http.Transport{MaxIdleConnsPerHost: s.clients, MaxConnsPerHost: s.clients}
 	defer tr.CloseIdleConnections()
 	client := &http.Client{Transport: tr, Timeout: 30 * time.Second}
@@ -34,7 +34,7 @@ func load(ctx context.Context, s settings, url string) ([]time.Duration, error) 
 					return
 				}
 				began := time.Now()
-				if err := post(ctx, client, url, eventID(began, n), body); err != nil {
+				if err := post(ctx, client, urls[int(n)%len(urls)], eventID(began, n), body); err != nil {
 					failed.Add(1)
 					firstErr.Store(&err)
 					return

@@ -4,6 +4,7 @@
 //	go run ./bench                      # everything: about three minutes
 //	go run ./bench -only interval       # one comparison: interval or group
 //	go run ./bench -events 200000 -footprint=false
+//	go run ./bench -daemons             # several daemons on one NATS server: throughput, cost when idle, takeover; about five minutes
 //
 // Both sides are processes of their own under the same closed-loop load: each client posts 1 KiB and waits for the answer.
 // The raw side stores the body in JetStream, answers, and acknowledges it in one durable consumer.
@@ -22,6 +23,7 @@ import (
 
 type settings struct {
 	events, clients, size int
+	turns                 int
 	binary, dir           string
 }
 
@@ -36,18 +38,20 @@ func main() {
 	var s settings
 	only := flag.String("only", "", "interval or group: one comparison")
 	footprint := flag.Bool("footprint", true, "measure memory and start time")
+	daemons := flag.Bool("daemons", false, "measure several daemons on one NATS server instead")
+	flag.IntVar(&s.turns, "turns", 100_000, "most unfinished turns at a takeover, with -daemons")
 	flag.IntVar(&s.events, "events", 30000, "events of each run")
 	flag.IntVar(&s.clients, "clients", 64, "closed-loop clients")
 	flag.IntVar(&s.size, "size", 1024, "bytes of a body")
 	flag.StringVar(&s.dir, "dir", "", "where stores are created; default the temporary folder")
 	flag.Parse()
-	if err := run(s, *only, *footprint); err != nil {
+	if err := run(s, *only, *footprint, *daemons); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(s settings, only string, footprint bool) (err error) {
+func run(s settings, only string, footprint, daemons bool) (err error) {
 	if s.dir, err = os.MkdirTemp(s.dir, "triggerd-bench-"); err != nil {
 		return err
 	}
@@ -59,6 +63,9 @@ func run(s settings, only string, footprint bool) (err error) {
 	fmt.Printf("%d events of %d bytes, %d clients, %d cores, %s\n\n", s.events, s.size, s.clients, runtime.NumCPU(), runtime.Version())
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
+	if daemons {
+		return measureDaemons(ctx, s)
+	}
 	for _, c := range []struct{ name, raw, ours string }{
 		{"interval", "interval", "interval"}, // neither side syncs before it answers
 		{"group", "always", "group"},         // both survive a power loss

@@ -37,23 +37,15 @@ func serveRaw(args []string) error {
 	fs := flag.NewFlagSet("raw", flag.ExitOnError)
 	dir := fs.String("dir", "", "store")
 	sync := fs.String("sync", "interval", "interval or always")
+	url := fs.String("url", "", "a NATS server that runs already, instead of one in this process")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	srv, err := server.NewServer(&server.Options{JetStream: true, StoreDir: *dir, DontListen: true, NoSigs: true, SyncAlways: *sync == "always", JetStreamMaxStore: 100 << 30})
+	nc, stopNATS, err := rawNATS(*url, *dir, *sync)
 	if err != nil {
 		return err
 	}
-	go srv.Start()
-	if !srv.ReadyForConnections(10 * time.Second) {
-		return errors.New("server is not ready")
-	}
-	defer srv.Shutdown()
-	nc, err := nats.Connect("", nats.InProcessServer(srv))
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
+	defer stopNATS()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err
@@ -91,6 +83,28 @@ func serveRaw(args []string) error {
 		return err
 	}
 	return nil
+}
+
+// rawNATS connects to a server, which it starts without a url; the function that it returns ends both.
+func rawNATS(url, dir, sync string) (*nats.Conn, func(), error) {
+	if url != "" {
+		nc, err := nats.Connect(url)
+		return nc, func() { nc.Close() }, err
+	}
+	srv, err := server.NewServer(&server.Options{JetStream: true, StoreDir: dir, DontListen: true, NoSigs: true, SyncAlways: sync == "always", JetStreamMaxStore: 100 << 30})
+	if err != nil {
+		return nil, nil, err
+	}
+	go srv.Start()
+	if !srv.ReadyForConnections(10 * time.Second) {
+		return nil, nil, errors.New("server is not ready")
+	}
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	if err != nil {
+		srv.Shutdown()
+		return nil, nil, err
+	}
+	return nc, func() { nc.Close(); srv.Shutdown() }, nil
 }
 
 func rawHandler(js jetstream.JetStream, stats *rawStats) http.Handler {
@@ -133,13 +147,13 @@ func (s *rawStats) add(id string) {
 }
 
 // runRaw measures the raw pipeline in a process of its own.
-func runRaw(ctx context.Context, s settings, sync string) (result, error) {
+func runRaw(ctx context.Context, s settings, sync string, more ...string) (result, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return result{}, err
 	}
 	dir := filepath.Join(s.dir, "raw-"+sync)
-	cmd := exec.CommandContext(ctx, self, "raw", "-dir", dir, "-sync", sync)
+	cmd := exec.CommandContext(ctx, self, append([]string{"raw", "-dir", dir, "-sync", sync}, more...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

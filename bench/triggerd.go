@@ -28,31 +28,39 @@ type daemon struct {
 	ended  chan struct{}
 }
 
-func configure(s settings, dir, sync, addr string) (path, socket string, err error) {
+// embedded is the nats section of a daemon with its own server.
+func embedded(dir, sync string) string {
+	return fmt.Sprintf(`{ embedded: { store: %q, sync: %s, listen: "off" } }`, filepath.Join(dir, "data"), sync)
+}
+
+// oneTrigger is one webhook, whose events are published.
+const oneTrigger = `connections:
+  in: { webhook: { verify: { scheme: none } } }
+triggers:
+  out: { connection: in, run: { publish: { subject: bench.out } } }
+`
+
+func configure(dir, nats, rest, addr string) (path, socket string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", "", err
 	}
 	socket = filepath.Join(dir, "a.sock")
 	path = filepath.Join(dir, "triggerd.yaml")
 	text := fmt.Sprintf(`server: { listen: %q, admin: { listen: "unix:%s" } }
-nats: { embedded: { store: %q, sync: %s, listen: "off" } }
-connections:
-  in: { webhook: { verify: { scheme: none } } }
-triggers:
-  out: { connection: in, run: { publish: { subject: bench.out } } }
-`, addr, socket, filepath.Join(dir, "data"), sync)
+nats: %s
+%s`, addr, socket, nats, rest)
 	return path, socket, os.WriteFile(path, []byte(text), 0o600)
 }
 
 // startDaemon starts the binary on dir and returns when it says that it is ready.
-func startDaemon(ctx context.Context, s settings, dir, sync string) (*daemon, error) {
+func startDaemon(ctx context.Context, s settings, dir, nats, rest string) (*daemon, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	addr := l.Addr().String()
 	_ = l.Close()
-	config, socket, err := configure(s, dir, sync, addr)
+	config, socket, err := configure(dir, nats, rest, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +100,9 @@ func (d *daemon) stop(sig syscall.Signal) {
 	_ = d.cmd.Process.Signal(sig)
 	<-d.ended
 }
+
+// hook is the address of a webhook.
+func (d *daemon) hook(connection string) string { return "http://" + d.addr + "/hooks/" + connection }
 
 // done reads how many turns are done from the metrics.
 func (d *daemon) done(ctx context.Context) (int, error) {
@@ -142,7 +153,7 @@ func (d *daemon) drive(ctx context.Context, s settings) ([]time.Duration, time.D
 		return nil, 0, err
 	}
 	began := time.Now()
-	acks, err := load(ctx, s, "http://"+d.addr+"/hooks/in")
+	acks, err := load(ctx, s, d.hook("in"))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -165,7 +176,7 @@ func (d *daemon) drive(ctx context.Context, s settings) ([]time.Duration, time.D
 func runTriggerd(ctx context.Context, s settings, sync string) (result, error) {
 	dir := filepath.Join(s.dir, "ours-"+sync)
 	defer func() { _ = os.RemoveAll(dir) }()
-	d, err := startDaemon(ctx, s, dir, sync)
+	d, err := startDaemon(ctx, s, dir, embedded(dir, sync), oneTrigger)
 	if err != nil {
 		return result{}, err
 	}
@@ -207,7 +218,7 @@ func measureFootprint(ctx context.Context, s settings) error {
 	s.events = 100_000
 	dir := filepath.Join(s.dir, "footprint")
 	defer func() { _ = os.RemoveAll(dir) }()
-	d, err := startDaemon(ctx, s, dir, "group")
+	d, err := startDaemon(ctx, s, dir, embedded(dir, "group"), oneTrigger)
 	if err != nil {
 		return err
 	}
@@ -228,7 +239,7 @@ func measureFootprint(ctx context.Context, s settings) error {
 		sig  syscall.Signal
 	}{{"SIGTERM", syscall.SIGTERM}, {"kill -9", syscall.SIGKILL}, {"kill -9", syscall.SIGKILL}} {
 		d.stop(how.sig)
-		if d, err = startDaemon(ctx, s, dir, "group"); err != nil {
+		if d, err = startDaemon(ctx, s, dir, embedded(dir, "group"), oneTrigger); err != nil {
 			return err
 		}
 		now, err := d.rss()
