@@ -111,6 +111,9 @@ func (s *share) takeAll(ctx context.Context, d deal, now time.Time) bool {
 			continue
 		}
 		l, err := s.take(ctx, key)
+		if ctx.Err() != nil {
+			break // this daemon leaves, and its leases with it
+		}
 		if err != nil {
 			s.log.Warn().Err(err).Str("lease", key).Msg("a lease cannot be taken; trying again")
 			break // the others would fail as well
