@@ -165,8 +165,10 @@ func (f *fleet) agreed() {
 var patient = &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 
 // postPatiently sends one event to one daemon. The status is 0 when there was no answer.
-func (m *member) postPatiently(id string, body []byte) (a answer) {
-	req, err := http.NewRequest(http.MethodPost, "http://"+m.addr+"/hooks/in", bytes.NewReader(body))
+func (m *member) postPatiently(id string, body []byte) (a answer) { return m.postTo("in", id, body) }
+
+func (m *member) postTo(connection, id string, body []byte) (a answer) {
+	req, err := http.NewRequest(http.MethodPost, "http://"+m.addr+"/hooks/"+connection, bytes.NewReader(body))
 	if err != nil {
 		return answer{Error: err.Error()}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/triggerd/triggerd"
 	"github.com/triggerd/triggerd/bus"
+	"github.com/triggerd/triggerd/failpoint"
 )
 
 // opening is a turn on its way into the ledger. From prepare until admit or abandon it is registered with the engine, so that
@@ -266,6 +267,9 @@ func (e *Engine) fillUntil(ctx context.Context, en *Entry, w *loaded) error {
 func (e *Engine) openWave(ctx context.Context, wave []*opening) error {
 	if err := e.sure(ctx); err != nil {
 		return err
+	}
+	if len(wave) > 0 {
+		failpoint.Hit(failpoint.BeforeOpen)
 	}
 	for _, o := range wave {
 		o.pending, o.sent = e.opts.Bus.PublishAsync(o.msg), true
