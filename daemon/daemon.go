@@ -188,9 +188,9 @@ func (d *Daemon) startShare(ctx context.Context, undo *teardown) {
 	cfg := d.plan.Load().config
 	d.share = d.newShare(member{Daemon: d.id, Version: d.opts.Version, Started: time.Now().UTC(), Labels: cfg.Server.Labels})
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() { defer close(done); d.share.run(life) }()
-	undo.add("ownership", func() error { stop(); <-done; return nil })
+	done := make(chan error, 1)
+	go func() { done <- d.share.run(life) }()
+	undo.add("ownership", func() error { stop(); return <-done })
 	undo.add("requests of other daemons", d.answer())
 	select {
 	case <-d.share.settled:

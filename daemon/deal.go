@@ -175,23 +175,24 @@ func (s *share) write(ctx context.Context, key string, revision uint64, l lease)
 	return lease{}, fmt.Errorf("write lease %s: %w: %w", key, triggerd.ErrUnavailable, err)
 }
 
-// release lets the next owner start at once. It takes nothing away from a later owner.
-func (s *share) release(h *holding) {
+// release lets the next owner start at once. It takes nothing away from a later owner. After an error the lease is free when this daemon is off the list.
+func (s *share) release(h *holding) error {
 	if s.session.ended.Load() {
-		return // it is free by that
+		return nil // it is free by that
 	}
 	l := h.lease
 	l.Free = true
-	for range 5 {
-		_, err := s.write(context.Background(), h.key, h.lease.revision, l)
-		if err == nil {
-			return
+	var err error
+	for range 3 {
+		if _, err = s.write(context.Background(), h.key, h.lease.revision, l); err == nil {
+			return nil
 		}
 		if errors.Is(err, triggerd.ErrConflict) && s.table.lease(h.key).revision > h.lease.revision {
-			return
+			return nil
 		}
 		bus.Pause(context.Background(), 50*time.Millisecond)
 	}
+	return err
 }
 
 // giveAll hands over what others are to have, and stops what is configured no more.

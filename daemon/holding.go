@@ -71,7 +71,9 @@ func (h *holding) run() {
 	}
 	h.running.Store(false)
 	h.work.stop()
-	s.release(h)
+	if err := s.release(h); err != nil {
+		s.unreleased.Add(1)
+	}
 	s.forget(h, err)
 	if err != nil && h.ctx.Err() == nil {
 		s.log.Warn().Err(err).Str("lease", h.key).Msg("dropped; another daemon, or this one again, takes it")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -42,6 +43,8 @@ type share struct {
 	kick    chan struct{}
 	settled chan struct{} // closed when this daemon first has what it is to have
 	starts  chan struct{} // one element for each start under way
+
+	unreleased atomic.Int64 // leases that were given up without NATS
 
 	mu      sync.Mutex
 	held    map[string]*holding  // by key of the lease
@@ -89,8 +92,9 @@ func (s *share) peers() bool {
 	return false
 }
 
-// run takes part until ctx ends, then gives everything away. It blocks until nothing runs here any more.
-func (s *share) run(ctx context.Context) {
+// run takes part until ctx ends, then gives everything away. It blocks until nothing runs here any more. An error says that the others will find out
+// by themselves what is theirs now.
+func (s *share) run(ctx context.Context) error {
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var loops sync.WaitGroup
 	defer loops.Wait()
@@ -101,7 +105,12 @@ func (s *share) run(ctx context.Context) {
 	for s.term(ctx) {
 		s.d.metrics.lost.Inc()
 		s.dropAll()
+		s.unreleased.Store(0) // they are free by the end of the membership
 	}
+	if n := s.unreleased.Load(); n > 0 {
+		return fmt.Errorf("%w: %d leases are not handed over; the other daemons take them when this one's silence is noticed", triggerd.ErrUnavailable, n)
+	}
+	return nil
 }
 
 // term takes part from a join on. It reports true when this daemon must join again, false when ctx has ended and everything is given away.

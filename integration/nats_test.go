@@ -96,7 +96,7 @@ func TestExternalNATSIsShared(t *testing.T) {
 	release()
 	second.awaitTurns("work", "every turn is over", 20*time.Second, allFinal(13))
 	for key, n := range w.byKey() {
-		if n > 1 && !strings.HasPrefix(key, "in:work:held") {
+		if n > 1 && !strings.HasPrefix(key, "in:work:held") && key != "in:work:operated#1" { // what ran when the daemon was killed
 			t.Errorf("%s took effect %d times", key, n)
 		}
 	}
