@@ -26,11 +26,16 @@ func (p *process) frozen() bool {
 func TestFrozenInTheMiddle(t *testing.T) {
 	t.Parallel() // it mostly waits
 	cases := map[string]func(*testing.T){}
+	slots := make(chan struct{}, 4) // eight daemons at once are enough for two cores
 	for name, point := range map[string]string{
 		"of an append": failpoint.BeforeAppend, "after an append": failpoint.AfterAppend, "of an open": failpoint.BeforeOpen, "after an open": failpoint.AfterOpen,
 		"of a start": failpoint.AfterRunning, "before an action": failpoint.ActionStarted, "after an action": failpoint.ActionFinished, "of a final": failpoint.EndSent,
 	} {
-		cases[name] = func(t *testing.T) { freezeAt(t, point) }
+		cases[name] = func(t *testing.T) {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			freezeAt(t, point)
+		}
 	}
 	together(t, cases)
 }
