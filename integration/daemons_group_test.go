@@ -158,11 +158,6 @@ func (f *fleet) busiest(log *effectLog) (most *member) {
 	return most
 }
 
-// within are the attempts in some threads.
-func within(attempts []attempt, threads func(string) bool) []attempt {
-	return slices.DeleteFunc(slices.Clone(attempts), func(a attempt) bool { return a.thread == "" || !threads(a.thread) })
-}
-
 // stopAll ends flows and returns all that they sent as one, for the checks.
 func stopAll(flows ...*flow) *flow {
 	all := &flow{f: flows[0].f, accepted: map[string]time.Time{}, numbers: map[string]int{}}
