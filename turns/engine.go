@@ -51,6 +51,7 @@ type Engine struct {
 	fenced     error
 	position   uint64 // with a Part: up to where its entries are known
 	yielding   bool   // nothing starts for a while
+	recovered  bool   // the board has everything that is unfinished
 	workersMax int32  // workers that wait at once
 
 	checkpoints checkpointer
@@ -310,9 +311,9 @@ func (e *Engine) Drain(ctx context.Context) {
 	e.stopWork(ErrShutdown)
 	e.stopAll()
 	e.mu.Lock()
-	fenced := e.fenced != nil
+	known := e.fenced == nil && e.recovered // a start that failed half way has no turn on its board: its checkpoint would forget them all
 	e.mu.Unlock()
-	if fenced {
+	if !known {
 		return
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordGrace)

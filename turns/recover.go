@@ -61,6 +61,7 @@ func (e *Engine) Recover(ctx context.Context) (Recovered, error) {
 	}
 	e.mu.Lock()
 	r.Unfinished = len(e.board.turns)
+	e.recovered = true
 	e.mu.Unlock()
 	// From here on an older owner's checkpoint is refused.
 	return r, e.saveCheckpoint(ctx)
