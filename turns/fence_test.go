@@ -65,7 +65,9 @@ func TestCheckpointIsFenced(t *testing.T) {
 	}
 	wantErr(t, recv(t, first.ran, "the first owner's Run to return"), triggerd.ErrFenced)
 	first.ran <- nil
+	r.engine.checkpoints.mu.Lock() // its housekeeping stores one now and then
 	cp, err := r.engine.loadCheckpoint(t.Context())
+	r.engine.checkpoints.mu.Unlock()
 	if err != nil || cp.Epoch != 2 {
 		t.Errorf("checkpoint %+v, %v", cp, err)
 	}
