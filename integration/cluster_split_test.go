@@ -15,7 +15,7 @@ import (
 
 // afterElection is the longest time without an action from when the servers that are left have leaders: a successor comes within afterKill, and the
 // consumers that it makes elect leaders as well.
-const afterElection = afterKill + 7*time.Second
+const afterElection = afterKill + 12*time.Second
 
 // splitCluster is a cluster whose servers reach each other through proxies, one for each pair and direction.
 type splitCluster struct {
