@@ -76,7 +76,7 @@ func (h *holding) run() {
 	}
 	s.forget(h, err)
 	if err != nil && h.ctx.Err() == nil {
-		s.log.Warn().Err(err).Str("lease", h.key).Msg("dropped; another daemon, or this one again, takes it")
+		s.bus.Note(err, "dropped a lease; another daemon, or this one again, takes it") // the same cause drops many at once
 		if errors.Is(err, triggerd.ErrFenced) {
 			s.d.metrics.lost.Inc()
 		}
