@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,7 +103,10 @@ func freezeAt(t *testing.T, point string) {
 	other.awaitTurns("", "the other does all the work", 20*time.Second, allFinal(len(owed)))
 	<-time.After(time.Until(froze.Add(7 * time.Second)))
 	freezes.thaw()
-	f.agreed()
+	f.cameBack(freezes)
+	if n := f.declaredDead(); n != 1 {
+		t.Errorf("%d daemons were taken for dead, one was frozen", n)
+	}
 	for range 16 {
 		send(n)
 		n++
@@ -126,4 +130,97 @@ func freezeAt(t *testing.T, point string) {
 		}
 	}
 	t.Logf("%d events, %d turns, %d effects repeated", n, len(turns), len(pairs))
+}
+
+// noteCommand notes its start and its end, and every earlier attempt of its turn whose process is still there.
+const noteCommand = `
+cd "$(dirname "$0")"
+touch log
+key=$TRIGGERD_IDEMPOTENCY_KEY
+while read -r what k pid; do
+  [ "$what $k" = "start $key" ] && [ -d /proc/$pid ] && ! grep -q '^State:.Z' /proc/$pid/status && echo "alive $key $pid" >> log
+done < log
+echo "start $key $$" >> log
+sleep 0.2
+echo "end $key $$" >> log
+`
+
+// The same around a command, which is a process of its own: frozen before it is told to go, after its end, and with its end sent. What the thawed daemon
+// may still start, or tell to go, does not run any more.
+func TestFrozenAroundACommand(t *testing.T) {
+	t.Parallel() // it mostly waits
+	cases := map[string]func(*testing.T){}
+	for name, point := range map[string]string{
+		"before it is started": failpoint.ActionStarted, "before it is told to go": failpoint.AfterRunning, "after its end": failpoint.ActionFinished, "its end is sent": failpoint.EndSent,
+	} {
+		cases[name] = func(t *testing.T) { freezeAround(t, point) }
+	}
+	together(t, cases)
+}
+
+func freezeAround(t *testing.T, point string) {
+	server := newNATS(t, nil)
+	shared := newInstallation(t, "  url: "+server.url(), "") // for the script and its log only
+	script := shared.script("note.sh", noteCommand)
+	f := newGroup(t, 2, on(server.url()), fmt.Sprintf(`
+connections:
+  in: { webhook: { verify: { scheme: none } } }
+triggers:
+  job: { connection: in, run: { exec: { command: [%s] } } }
+`, script), func(i int, in *installation) {
+		if i == 0 {
+			in.binary = failpointBinary
+			in.env = append(in.env, "TRIGGERD_FAILPOINT="+point+":2:stop")
+		}
+	})
+	f.agreed()
+	freezes, other := f.members[0], f.members[1]
+	n := 0
+	await(t, "the daemon freezes", 20*time.Second, func() bool {
+		if a := other.postPatiently(fmt.Sprint("e", n), []byte("{}")); a.Status == http.StatusAccepted {
+			n++
+		}
+		return freezes.p.frozen()
+	})
+	froze := time.Now()
+	turns := other.awaitTurns("job", "the other does all the work", 20*time.Second, allFinal(n))
+	after := shared.seen("log")
+	<-time.After(time.Until(froze.Add(7 * time.Second)))
+	freezes.thaw()
+	f.cameBack(freezes)
+	if dead := f.declaredDead(); dead != 1 {
+		t.Errorf("%d daemons were taken for dead, one was frozen", dead)
+	}
+	freezes.mustPost("in", "last", []byte("{}"))
+	other.awaitTurns("job", "the last is done too", 20*time.Second, allFinal(n+1))
+
+	lines := shared.seen("log")
+	repeated, id := 0, freezes.self().ID
+	for _, turn := range turns {
+		by := map[string]int{} // who has recorded a start, how often
+		for _, e := range other.oneEnd(turn.Key) {
+			if e.State == "running" {
+				by[e.Daemon]++
+			}
+		}
+		starts := countSeen(lines, "start", turn.Key)
+		repeated += starts - 1
+		switch {
+		case starts == 0 || countSeen(lines, "end", turn.Key) == 0:
+			t.Errorf("%s is done, but has not run", turn.Key)
+		case starts > 2 || starts > 1 && (by[id] != 1 || len(by) != 2): // the first one was the frozen daemon's
+			t.Errorf("%s ran %d times, recorded starts by daemon: %v", turn.Key, starts, by)
+		case starts > countSeen(after, "start", turn.Key):
+			t.Errorf("%s ran again after the thaw", turn.Key)
+		}
+	}
+	for _, l := range lines {
+		if l.what == "alive" {
+			t.Errorf("process %s of the frozen daemon was there when %s was started again", l.pid, l.key)
+		}
+	}
+	if left := freezes.processes(); !slices.Equal(left, []int{freezes.p.cmd.Process.Pid}) {
+		t.Errorf("processes %v of the thawed daemon are left", left)
+	}
+	t.Logf("%d commands, %d of them repeated", n, repeated)
 }
