@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/triggerd/triggerd/console"
 )
 
 // What `nats permissions` prints is enough for everything that a daemon does, and does not reach beyond its own subjects.
@@ -61,11 +64,24 @@ triggers:
 	in.awaitTurns("", "six done turns", 20*time.Second, allFinal(6))
 	in.must("events", "list")
 	in.must("explain", "in/large")
+	second := newInstallation(t, "", "")
+	second.write(strings.NewReplacer(in.addr, second.addr, in.socket(), second.socket()).Replace(in.read()))
+	q := second.run()
+	await(t, "each has its share", 10*time.Second, func() bool { return partitions(in) == 16 && partitions(second) == 16 })
+	in.must("turns", "retry", turns[0].Hash) // one of the two does not run it, and passes it on
+	second.must("turns", "retry", turns[0].Hash)
+	second.must("reload")
+	in.awaitTurns("", "eight done turns", 20*time.Second, allFinal(8))
 	p.stop()
-	p2 := in.run() // takes over what the first has left
-	in.awaitTurns("", "the same turns", 20*time.Second, allFinal(6))
+	second.awaitTurns("", "the same turns", 20*time.Second, allFinal(8))
+	p2 := in.run()
+	second.must("triggers", "pause", "work")
+	await(t, "the first knows of the pause", 5*time.Second, func() bool {
+		return slices.ContainsFunc(asJSON[[]console.TriggerInfo](in, "triggers", "list"), func(i console.TriggerInfo) bool { return i.Name == "work" && i.Paused })
+	})
+	q.stop()
 	p2.stop()
-	for _, log := range []string{p.log.String(), p2.log.String()} {
+	for _, log := range []string{p.log.String(), q.log.String(), p2.log.String()} {
 		if strings.Contains(strings.ToLower(log), "violation") {
 			t.Errorf("the daemon lacks a permission:\n%s", log)
 		}
