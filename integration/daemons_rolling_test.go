@@ -57,6 +57,15 @@ func TestRollingRestartToAnotherConfiguration(t *testing.T) {
 	}
 	done := f.finalTurns("in", len(turns), 30*time.Second)
 	checkTurns(t, done, turns)
+	if effects := log.keys(); len(effects) != len(turns) {
+		t.Errorf("%d turns took effect, there are %d", len(effects), len(turns))
+	}
+	for _, p := range repeats(log.all()) {
+		t.Errorf("%s was repeated, although nothing had cut it short\n%s", p[0].key, story(p[:], nil))
+	}
+	for _, p := range inversions(log.all()) {
+		t.Errorf("%s took effect before %s\n%s", p[0].key, p[1].key, story(p[:], nil))
+	}
 	slices.SortFunc(events, func(a, b console.Explanation) int { return int(a.Event.Seq) - int(b.Event.Seq) })
 	changes := 0
 	for i := 1; i < len(events); i++ {
