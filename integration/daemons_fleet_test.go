@@ -6,16 +6,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/triggerd/triggerd/configs"
 	"github.com/triggerd/triggerd/console"
+	"github.com/triggerd/triggerd/turns"
 )
 
 // fleet is several daemons on one NATS. The test's goroutine starts, stops and asks them; senders may post from any.
@@ -133,32 +137,53 @@ func (f *fleet) other(m *member) *member {
 	return nil
 }
 
-// agreed waits until every daemon lists all of them, each partition has one owner in everybody's view, and all have their share.
+// agreed waits until every daemon lists all of them and says the same of each, all partitions and connections have one owner, and all have their share.
 func (f *fleet) agreed() {
 	f.t.Helper()
 	alive := map[int]bool{}
 	for _, m := range f.members {
 		alive[m.p.cmd.Process.Pid] = true
 	}
-	await(f.t, "all daemons agree on who they are and who owns what", 25*time.Second, func() bool {
-		for _, m := range f.members {
-			var shares []int
-			all, connections := 0, map[string]int{}
-			for _, d := range m.daemons() {
-				all += d.Partitions
-				for _, c := range d.Connections {
-					connections[c]++
-				}
-				if alive[d.PID] && d.Age < 5 && !d.Dead {
-					shares = append(shares, d.Partitions)
-				}
-			}
-			if len(shares) != len(alive) || all != 32 || slices.Max(shares)-slices.Min(shares) > 1 || connections["in"] != 1 || connections["manual"] != 1 {
-				return false
-			}
+	cfg, err := configs.Load(configs.Options{Files: []string{f.members[0].config}, AllowUnset: true})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	connections := append(slices.Collect(maps.Keys(cfg.Connections)), "manual")
+	slices.Sort(connections)
+	var views []string
+	defer func() {
+		if f.t.Failed() {
+			f.t.Logf("who owns what, as each daemon sees it:\n%s", strings.Join(views, "\n"))
 		}
-		return true
+	}()
+	await(f.t, "all daemons agree on who they are and who owns what", 25*time.Second, func() bool {
+		views = nil
+		settled := true
+		for _, m := range f.members {
+			view, ok := shared(m.daemons(), alive, connections)
+			views = append(views, view)
+			settled = settled && ok && view == views[0]
+		}
+		return settled
 	})
+}
+
+// shared says who owns what in a list of daemons, and whether these processes have all of it, each connection and partition once and all about as much.
+func shared(list []console.DaemonInfo, alive map[int]bool, connections []string) (view string, ok bool) {
+	var owned []string
+	var parts, conns []int
+	all := 0
+	for _, d := range list {
+		all += d.Partitions
+		owned = append(owned, d.Connections...)
+		if alive[d.PID] && d.Age < 5 && !d.Dead && !d.Leaving {
+			parts, conns = append(parts, d.Partitions), append(conns, len(d.Connections))
+			view += fmt.Sprintf("%s: %d of %v, history %v; ", d.ID, d.Partitions, d.Connections, d.History)
+		}
+	}
+	slices.Sort(owned)
+	level := func(n []int) bool { return slices.Max(n)-slices.Min(n) <= 1 }
+	return view, len(parts) == len(alive) && all == turns.Partitions && slices.Equal(owned, connections) && level(parts) && level(conns)
 }
 
 // patient gives up on a daemon that does not answer sooner than a webhook's sender would, but later than a daemon that lives may need.
