@@ -114,6 +114,8 @@ func (b *battle) kill() {
 func (b *battle) stop() {
 	m := b.random()
 	b.strike("SIGTERM", false, afterRelease+b.slack, func() { m.p.stop() })
+	b.flow.burst(20)
+	<-time.After(afterRelease) // what the others do in this time belongs to the blow
 	b.over()
 	m.restart()
 }
@@ -121,6 +123,7 @@ func (b *battle) stop() {
 // freeze freezes for less than others wait, or for longer, or for about as long.
 func (b *battle) freeze(length time.Duration) {
 	m := b.random()
+	said := len(m.p.lines(lostMembership))
 	b.strike(fmt.Sprintf("freeze: %s", length.Round(time.Millisecond)), length > 2*time.Second, 0, m.freeze)
 	<-time.After(length)
 	m.thaw()
@@ -132,6 +135,9 @@ func (b *battle) freeze(length time.Duration) {
 		b.dead(0, 1)
 	}
 	b.agreed() // it may only notice now that it was taken for dead
+	if n := len(m.p.lines(lostMembership)) - said; n > 1 || n == 0 && length > 6500*time.Millisecond {
+		b.t.Errorf("after a freeze of %s the daemon has said %d times that it was taken for dead", length, n)
+	}
 }
 
 // rounds are n blows of each kind, and freezes of all lengths between 1 and 8 s.
