@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -259,6 +260,15 @@ func TestExternalNATSKeepsGeneration(t *testing.T) {
 	await(t, "the standby says why it does not take over", 5*time.Second, func() bool { return strings.Contains(standby().Standby, "generation 0") })
 	if r := standby(); !r.Ready || r.Role != "standby" {
 		t.Errorf("the standby is %+v", r)
+	}
+	<-time.After(3 * time.Second) // time enough to take what is free
+	for _, d := range asJSON[[]console.DaemonInfo](second, "daemons", "list") {
+		if d.Self && (d.Owner || d.Partitions != 0 || len(d.Connections) != 0) {
+			t.Errorf("the standby has taken something: %+v", d)
+		}
+	}
+	if ts := second.turns(""); slices.ContainsFunc(ts, func(i console.TurnInfo) bool { return i.EventID == "e2" }) {
+		t.Errorf("the event that came without an owner has a turn: %+v", ts)
 	}
 	second.configure("server:\n", "generation: 3\nserver:\n")
 	q.signal(syscall.SIGHUP)
