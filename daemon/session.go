@@ -26,6 +26,9 @@ const (
 	hold = 3 * time.Second
 	// deaf is a pause between two beats of our own after which nobody's silence counts: we may not have heard.
 	deaf = 2500 * time.Millisecond
+	// rejoin is how long others are waited for that may have lost their membership when this daemon has: a try to join takes a second, and so does
+	// the pause before the next.
+	rejoin = 2 * time.Second
 )
 
 // member is a daemon's heartbeat: one key, rewritten each second on the condition that nobody else has written it.
@@ -54,6 +57,8 @@ type session struct {
 	good  atomic.Int64 // when the last beat that worked began, as time since base
 	tried atomic.Int64 // when the last one ended, whether it worked or not
 	peers func() bool  // whether there are other daemons
+	// heard is told how long ago the beat before began, before a beat that worked counts: nobody must be found silent whom we could not hear.
+	heard func(gap time.Duration)
 
 	watched atomic.Bool // others may take over; as of the last beat that worked
 	ended   atomic.Bool // or not begun
@@ -63,8 +68,8 @@ type session struct {
 	revision uint64
 }
 
-func newSession(b *bus.Bus, self member, peers func() bool) *session {
-	s := &session{bus: b, base: time.Now(), self: self, peers: peers}
+func newSession(b *bus.Bus, self member, peers func() bool, heard func(gap time.Duration)) *session {
+	s := &session{bus: b, base: time.Now(), self: self, peers: peers, heard: heard}
 	s.self.Host, _ = os.Hostname()
 	s.self.PID = os.Getpid()
 	s.ended.Store(true)
@@ -96,8 +101,8 @@ func (s *session) join(ctx context.Context) error {
 }
 
 // keep beats until ctx ends. It returns [triggerd.ErrFenced] when this daemon was declared dead, or may be before the next beat that works.
-// A lone daemon waits for an unreachable NATS, however long that takes. heard is told of the time between beats that worked.
-func (s *session) keep(ctx context.Context, heard func(gap time.Duration)) error {
+// A lone daemon waits for an unreachable NATS, however long that takes.
+func (s *session) keep(ctx context.Context) error {
 	t := time.NewTicker(beatEvery)
 	defer t.Stop()
 	for {
@@ -106,7 +111,6 @@ func (s *session) keep(ctx context.Context, heard func(gap time.Duration)) error
 			return nil
 		case <-t.C:
 		}
-		last := time.Duration(s.good.Load())
 		err := s.beat(ctx)
 		s.tried.Store(int64(time.Since(s.base)))
 		switch {
@@ -114,7 +118,6 @@ func (s *session) keep(ctx context.Context, heard func(gap time.Duration)) error
 			s.ended.Store(true)
 			return fmt.Errorf("keep the membership: %w", err)
 		case err == nil:
-			heard(time.Duration(s.good.Load()) - last)
 		case s.watched.Load() && !s.held():
 			s.ended.Store(true)
 			return fmt.Errorf("keep the membership: no heartbeat was stored for %v, another daemon may take over: %w", hold, triggerd.ErrFenced)
@@ -122,30 +125,29 @@ func (s *session) keep(ctx context.Context, heard func(gap time.Duration)) error
 	}
 }
 
-// beat writes the heartbeat; safe to call at any time in a term.
+// beat writes the heartbeat; safe to call at any time in a term. It takes beatEvery at most, all tries included: what runs here must end before
+// others begin, and waits for this.
 func (s *session) beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, beatEvery)
+	defer cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for try := 1; ; try++ {
+	for {
 		began := time.Since(s.base)
 		err := s.write(ctx)
-		if errors.Is(err, errUnderWay) && try < beatTries && bus.Pause(ctx, beatPause) {
-			continue
+		if err == nil {
+			s.heard(began - time.Duration(s.good.Load()))
+			s.good.Store(int64(began))
+			s.watched.Store(s.peers())
 		}
-		if err != nil {
+		if !errors.Is(err, errUnderWay) || !bus.Pause(ctx, beatPause) {
 			return err
 		}
-		s.good.Store(int64(began))
-		s.watched.Store(s.peers())
-		return nil
 	}
 }
 
-// An earlier try of our own may still be on its way through the replicas; it is over in a moment.
-const (
-	beatTries = 5
-	beatPause = 50 * time.Millisecond
-)
+// beatPause is for an earlier try of our own that may still be on its way through the replicas; it is over in a moment.
+const beatPause = 50 * time.Millisecond
 
 var errUnderWay = fmt.Errorf("%w: another try was under way", triggerd.ErrUnavailable)
 

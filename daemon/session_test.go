@@ -15,7 +15,7 @@ import (
 
 func mustJoin(t *testing.T, b *bus.Bus, peers bool) *session {
 	t.Helper()
-	s := newSession(b, member{Daemon: "d1"}, func() bool { return peers })
+	s := newSession(b, member{Daemon: "d1"}, func() bool { return peers }, func(time.Duration) {})
 	if s.alive() {
 		t.Error("alive before it has joined")
 	}
@@ -43,7 +43,7 @@ func declareDead(t *testing.T, b *bus.Bus) {
 func keep(s *session) (<-chan error, context.CancelFunc) {
 	ctx, stop := context.WithCancel(context.Background())
 	lost := make(chan error, 1)
-	go func() { lost <- s.keep(ctx, func(time.Duration) {}) }()
+	go func() { lost <- s.keep(ctx) }()
 	return lost, stop
 }
 
@@ -114,6 +114,80 @@ func TestLostAnswerOfABeat(t *testing.T) {
 	}
 	if err := s.beat(t.Context()); !errors.Is(err, triggerd.ErrFenced) {
 		t.Errorf("%v", err)
+	}
+}
+
+// overtaken is a bucket in which somebody is always a moment faster.
+type overtaken struct {
+	jetstream.KeyValue
+	tries int
+}
+
+func (o *overtaken) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	o.tries++
+	if _, err := o.KeyValue.Update(ctx, key, mustJSON(member{Daemon: "d1", Term: 1}), revision); err != nil {
+		return 0, err
+	}
+	return o.KeyValue.Update(ctx, key, value, revision)
+}
+
+// A beat that meets earlier ones of its own tries again, but not for longer than a beat may take: what runs here would not be ended in time.
+func TestBeatTriesAgainInTime(t *testing.T) {
+	b := external(t, 1)[0]
+	s := mustJoin(t, b, true)
+	kv := &overtaken{KeyValue: b.Control}
+	b.Control = kv
+	began := time.Now()
+	err := s.beat(t.Context())
+	if took := time.Since(began); !errors.Is(err, triggerd.ErrUnavailable) || errors.Is(err, triggerd.ErrFenced) || kv.tries < 2 || took > silence-hold {
+		t.Errorf("%v after %d tries and %v", err, kv.tries, took)
+	}
+	b.Control = kv.KeyValue
+	if err := s.beat(t.Context()); err != nil {
+		t.Errorf("when it is the only one: %v", err)
+	}
+}
+
+// After a time without beats nobody counts as silent before they could be heard: that is known before this daemon counts as alive again.
+func TestSilenceOfOurOwn(t *testing.T) {
+	s := mustJoin(t, external(t, 1)[0], true)
+	told := false
+	s.heard = func(gap time.Duration) {
+		told = true
+		if gap < silence || s.alive() {
+			t.Errorf("told of %v, alive %v", gap, s.alive())
+		}
+	}
+	s.good.Add(-int64(silence))
+	if err := s.beat(t.Context()); err != nil || !told || !s.alive() {
+		t.Errorf("%v, told %v, alive %v", err, told, s.alive())
+	}
+}
+
+// Who was not heard because of a silence of our own is given the time to be heard: in full after a beat, as long as a join takes after one.
+func TestExcuse(t *testing.T) {
+	tab := newTable(nil, zerolog.Nop())
+	silent := func(of string) time.Duration { return time.Since(tab.seen(of).at) }
+	set := func() {
+		tab.members["short"] = sighting{at: time.Now().Add(-time.Second)}
+		tab.members["long"] = sighting{at: time.Now().Add(-time.Hour)}
+	}
+	for _, c := range []struct {
+		what        string
+		do          func()
+		short, long time.Duration
+	}{
+		{"a beat after a pause as usual", func() { tab.heard(beatEvery) }, time.Second, time.Hour},
+		{"a beat after a long pause", func() { tab.heard(deaf) }, 0, 0},
+		{"a join", tab.rejoined, time.Second, silence - rejoin},
+	} {
+		set()
+		c.do()
+		for of, want := range map[string]time.Duration{"short": c.short, "long": c.long} {
+			if got := silent(of); got < want || got > want+500*time.Millisecond {
+				t.Errorf("%s: silent for %v, want %v", c.what, got, want)
+			}
+		}
 	}
 }
 

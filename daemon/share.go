@@ -63,7 +63,7 @@ func (d *Daemon) newShare(self member) *share {
 		kick:  make(chan struct{}, 1), settled: make(chan struct{}), starts: make(chan struct{}, startsMax),
 		held: map[string]*holding{}, wait: map[string]time.Time{},
 	}
-	s.session = newSession(d.bus, self, s.peers)
+	s.session = newSession(d.bus, self, s.peers, s.table.heard)
 	s.table.changed = s.wake
 	s.table.paused = s.loadPause
 	s.table.reload = s.reloaded
@@ -129,7 +129,7 @@ func (s *share) term(ctx context.Context) (again bool) {
 	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
 	lost := make(chan struct{})
 	var why error
-	go func() { defer close(lost); why = s.session.keep(keep, s.table.heard) }()
+	go func() { defer close(lost); why = s.session.keep(keep) }()
 	defer func() { stop(); <-lost }()
 	tick := time.NewTicker(shareEvery)
 	defer tick.Stop()
@@ -160,6 +160,7 @@ func (s *share) join(ctx context.Context) error {
 	if err := s.session.join(ctx); err != nil {
 		return err
 	}
+	s.table.rejoined()
 	// After the heartbeat: nobody must see a newest configuration that no daemon has.
 	if _, err := makeKnown(ctx, s.bus, r, false); err != nil {
 		s.session.ended.Store(true)
@@ -211,7 +212,7 @@ func (s *share) step(ctx context.Context) {
 	}
 	s.session.look()
 	now := time.Now()
-	s.bury(ctx, now)
+	s.bury(ctx)
 	daemons, outdated := s.partners(ctx, now)
 	d := s.deal(daemons)
 	took := s.takeAll(ctx, d, now)
@@ -226,14 +227,18 @@ func (s *share) step(ctx context.Context) {
 }
 
 // bury declares daemons dead that were silent for too long. One that beats meanwhile is not: its key has changed then.
-func (s *share) bury(ctx context.Context, now time.Time) {
+func (s *share) bury(ctx context.Context) {
 	for _, m := range s.table.list() {
-		silent := now.Sub(m.at)
+		if !s.session.alive() {
+			return // asked before what was heard is looked up: a beat that ends a silence of our own has made everybody else's count anew
+		}
+		m := s.table.seen(m.Daemon)
+		silent := time.Since(m.at)
 		switch {
-		case m.Daemon == s.d.id:
+		case m.Daemon == "" || m.Daemon == s.d.id:
 		case m.Dead && silent > time.Minute:
 			_ = s.bus.Control.Purge(ctx, memberPrefix+m.Daemon, jetstream.LastRevision(m.revision))
-		case !m.Dead && silent >= silence && s.session.alive():
+		case !m.Dead && silent >= silence:
 			dead := m.member
 			dead.Dead = true
 			short, cancel := context.WithTimeout(ctx, beatEvery)

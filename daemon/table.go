@@ -162,15 +162,31 @@ func (t *table) wrote(key string, l lease) {
 
 // heard makes everybody's silence count from now on when we may not have heard them.
 func (t *table) heard(gap time.Duration) {
-	if gap < deaf {
-		return
+	if gap >= deaf {
+		t.excuse(0)
 	}
+}
+
+// rejoined gives daemons that were silent for as long as this one had to be the time to join again as well, with what they had.
+func (t *table) rejoined() { t.excuse(silence - rejoin) }
+
+// excuse makes nobody's silence longer than this.
+func (t *table) excuse(longest time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, s := range t.members {
-		s.at = time.Now()
-		t.members[id] = s
+		if time.Since(s.at) > longest {
+			s.at = time.Now().Add(-longest)
+			t.members[id] = s
+		}
 	}
+}
+
+// seen is what was heard of a daemon last; the zero value when it is gone.
+func (t *table) seen(daemon string) sighting {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.members[daemon]
 }
 
 // list is every known daemon in the order of their starts.
