@@ -60,7 +60,11 @@ type scan struct {
 
 // run reads to the end, or returns errStalled when there is something to read that does not come for the time given.
 func (s *scan) run(ctx context.Context, quiet time.Duration) error {
-	c, err := s.bus.JS.OrderedConsumer(ctx, s.stream, s.cfg)
+	var c jetstream.Consumer
+	err := Insist(ctx, func(ctx context.Context) (err error) {
+		c, err = s.bus.JS.OrderedConsumer(ctx, s.stream, s.cfg)
+		return err
+	})
 	if err != nil {
 		return s.failed(err)
 	}

@@ -42,7 +42,11 @@ func (c *Consumer) takeOver(ctx context.Context) (jetstream.Consumer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoch of the inbox: %w", err)
 	}
-	older, err := c.readers(ctx)
+	var older map[reader]*jetstream.ConsumerInfo
+	err = bus.Insist(ctx, func(ctx context.Context) (err error) {
+		older, err = c.readers(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +61,7 @@ func (c *Consumer) takeOver(ctx context.Context) (jetstream.Consumer, error) {
 		floor = max(floor, acknowledged(info))
 	}
 	name := mine.name(c.Connection)
-	cons, err := c.Bus.Events.CreateConsumer(ctx, jetstream.ConsumerConfig{
+	cfg := jetstream.ConsumerConfig{
 		Durable:       name,
 		FilterSubject: c.Bus.Names.EventsOf(c.Connection),
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
@@ -67,12 +71,18 @@ func (c *Consumer) takeOver(ctx context.Context) (jetstream.Consumer, error) {
 		AckWait:       ackWait,
 		MaxAckPending: 2 * fetchMax,
 		MaxDeliver:    -1,
+	}
+	var cons jetstream.Consumer
+	err = bus.Insist(ctx, func(ctx context.Context) (err error) {
+		cons, err = c.Bus.Events.CreateConsumer(ctx, cfg)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create consumer %s: %w", name, err)
 	}
 	for r := range older {
-		if err := c.Bus.Events.DeleteConsumer(ctx, r.name(c.Connection)); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		err := bus.Insist(ctx, func(ctx context.Context) error { return c.Bus.Events.DeleteConsumer(ctx, r.name(c.Connection)) })
+		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return nil, fmt.Errorf("delete consumer %s: %w", r.name(c.Connection), err)
 		}
 	}
