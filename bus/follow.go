@@ -114,13 +114,13 @@ func (s *follower) next(ctx context.Context, it jetstream.MessagesContext) (jets
 	return it.Next(jetstream.NextContext(ctx))
 }
 
-// behind reports whether the server has sent more than has come.
+// behind reports whether the server has sent more than has come, or has more to send.
 func (s *follower) behind(ctx context.Context, c jetstream.Consumer) (bool, error) {
 	info, err := c.Info(ctx)
 	if err != nil {
 		return false, err
 	}
-	return info.Delivered.Consumer > s.delivered, nil
+	return info.Delivered.Consumer > s.delivered || info.NumPending > 0, nil
 }
 
 func (s *follower) hand(m jetstream.Msg) (broken bool, err error) {

@@ -11,8 +11,14 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A reader that hears nothing for a while asks the server whether it has sent something.
+// A reader that hears nothing for a while asks the server whether it has sent something, or has something to send.
 func TestFollowMissesWhatIsLostLast(t *testing.T) {
+	t.Run("sent to somebody else", func(t *testing.T) { missed(t, takeOne) })
+	t.Run("not sent", func(t *testing.T) { missed(t, holdBack) })
+}
+
+// missed wants a reader to find out by itself what is done to its consumer.
+func missed(t *testing.T, do func(ctx context.Context, t *testing.T, b *Bus, consumer string)) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	b, err := Open(ctx, Options{Prefix: "triggerd", Log: zerolog.Nop(), Embedded: &EmbeddedOptions{Store: t.TempDir(), Sync: SyncInterval, Listen: "off", Reserve: 1}})
@@ -29,7 +35,7 @@ func TestFollowMissesWhatIsLostLast(t *testing.T) {
 		defer close(made)
 		for l := b.Turns.ConsumerNames(ctx); ctx.Err() == nil; l = b.Turns.ConsumerNames(ctx) {
 			for name := range l.Name() {
-				takeOne(ctx, t, b, name)
+				do(ctx, t, b, name)
 				return
 			}
 		}
@@ -61,5 +67,16 @@ func takeOne(ctx context.Context, t *testing.T, b *Bus, name string) {
 		for range batch.Messages() {
 			taken = true
 		}
+	}
+}
+
+// holdBack makes the server keep a message that a consumer has to be sent.
+func holdBack(ctx context.Context, t *testing.T, b *Bus, name string) {
+	if _, err := b.Turns.PauseConsumer(ctx, name, time.Now().Add(time.Hour)); err != nil {
+		t.Error(err)
+		return
+	}
+	if _, err := b.Publish(ctx, nats.NewMsg(b.Names.Turn("default", "1", "h"))); err != nil {
+		t.Error(err)
 	}
 }
