@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -256,18 +257,15 @@ func (b *Bus) PutControl(ctx context.Context, key string, value []byte) error {
 
 // GetControl reads a key of the bucket CONTROL; nil without an error means that there is none.
 func (b *Bus) GetControl(ctx context.Context, key string) ([]byte, error) {
-	e, err := b.Control.Get(ctx, key)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return nil, nil
+	m, err := b.LastControl(ctx, key)
+	if err != nil || m == nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w: %w", key, triggerd.ErrUnavailable, err)
-	}
-	return e.Value(), nil
+	return m.Data, nil
 }
 
-// LastControl is GetControl with the key's revision (the message's sequence) and time, and sees everything that was acknowledged before the call, whichever
-// replica has it.
+// LastControl is GetControl with the key's revision (the message's sequence) and time. Unlike the client library's Get it sees everything that was
+// acknowledged before the call, and never asks a replica that is cut off from the others.
 func (b *Bus) LastControl(ctx context.Context, key string) (*jetstream.RawStreamMsg, error) {
 	m, err := b.Last(ctx, b.control, "$KV."+b.Names.Control()+"."+key)
 	if err != nil || m == nil || gone(m.Header) {
@@ -276,17 +274,22 @@ func (b *Bus) LastControl(ctx context.Context, key string) (*jetstream.RawStream
 	return m, nil
 }
 
-// ControlKeys lists the keys of the bucket CONTROL that match a pattern of subjects.
+// ControlKeys lists the keys of the bucket CONTROL that match a pattern of subjects, in order.
 func (b *Bus) ControlKeys(ctx context.Context, pattern string) ([]string, error) {
-	lister, err := b.Control.ListKeysFiltered(ctx, pattern)
+	prefix := "$KV." + b.Names.Control() + "."
+	var keys []string
+	// The client library's lister leaves out, without a word, what comes after the end of ctx.
+	err := b.Scan(ctx, "KV_"+b.Names.Control(), ScanOptions{Filter: prefix + pattern, LastOnly: true, HeadersOnly: true}, func(m jetstream.Msg) error {
+		if !gone(m.Headers()) {
+			keys = append(keys, strings.TrimPrefix(m.Subject(), prefix))
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w: %w", pattern, triggerd.ErrUnavailable, err)
 	}
-	var keys []string
-	for key := range lister.Keys() { // to its end, or the lister's goroutine stays
-		keys = append(keys, key)
-	}
-	return keys, nil
+	slices.Sort(keys) // a key that was rewritten meanwhile comes twice
+	return slices.Compact(keys), nil
 }
 
 // InlineMax is how many bytes of body fit in one of our messages beside their headers; what is larger goes to a blob.

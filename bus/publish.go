@@ -150,7 +150,11 @@ func (b *Bus) getFromLeader(ctx context.Context, s jetstream.Stream, req getRequ
 	if b.opts.Domain != "" {
 		api = "$JS." + b.opts.Domain + ".API."
 	}
-	reply, err := b.NC.RequestWithContext(ctx, api+"STREAM.MSG.GET."+s.CachedInfo().Config.Name, body)
+	var reply *nats.Msg
+	err = Insist(ctx, func(ctx context.Context) (err error) {
+		reply, err = b.NC.RequestWithContext(ctx, api+"STREAM.MSG.GET."+s.CachedInfo().Config.Name, body)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -66,16 +66,13 @@ func makeKnown(ctx context.Context, b *bus.Bus, r configRecord, chosen bool) (bo
 }
 
 func readConfigs(ctx context.Context, b *bus.Bus) ([]configRecord, uint64, error) {
-	e, err := b.Control.Get(ctx, configsKey)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("read configurations: %w: %w", triggerd.ErrUnavailable, err)
+	m, err := b.LastControl(ctx, configsKey)
+	if err != nil || m == nil {
+		return nil, 0, err
 	}
 	var known []configRecord
-	if err := json.Unmarshal(e.Value(), &known); err != nil {
+	if err := json.Unmarshal(m.Data, &known); err != nil {
 		return nil, 0, fmt.Errorf("decode configurations: %w", err)
 	}
-	return known, e.Revision(), nil
+	return known, m.Sequence, nil
 }

@@ -213,18 +213,15 @@ func (s *session) put(ctx context.Context) (uint64, error) {
 func (s *session) read(ctx context.Context) (*member, uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, beatEvery)
 	defer cancel()
-	e, err := s.bus.Control.Get(ctx, memberPrefix+s.self.Daemon)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("read heartbeat: %w: %w", triggerd.ErrUnavailable, err)
+	have, err := s.bus.LastControl(ctx, memberPrefix+s.self.Daemon)
+	if err != nil || have == nil {
+		return nil, 0, err
 	}
 	var m member
-	if err := json.Unmarshal(e.Value(), &m); err != nil {
+	if err := json.Unmarshal(have.Data, &m); err != nil {
 		return nil, 0, fmt.Errorf("decode heartbeat: %w", err)
 	}
-	return &m, e.Revision(), nil
+	return &m, have.Sequence, nil
 }
 
 // alive reports whether what runs here may have effects: not while other daemons may have taken over. A lone daemon goes on without NATS,

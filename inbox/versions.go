@@ -5,11 +5,8 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/triggerd/triggerd"
 	"github.com/triggerd/triggerd/bus"
@@ -48,17 +45,14 @@ func LoadVersions(ctx context.Context, b *bus.Bus, connection string) ([]Version
 }
 
 func loadVersions(ctx context.Context, b *bus.Bus, connection string) (r versionRecord, revision uint64, err error) {
-	e, err := b.Control.Get(ctx, versionKey(connection))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return r, 0, nil
+	m, err := b.LastControl(ctx, versionKey(connection))
+	if err != nil || m == nil {
+		return r, 0, err
 	}
-	if err != nil {
-		return r, 0, fmt.Errorf("read versions of %s: %w: %w", connection, triggerd.ErrUnavailable, err)
-	}
-	if err := json.Unmarshal(e.Value(), &r); err != nil {
+	if err := json.Unmarshal(m.Data, &r); err != nil {
 		return r, 0, fmt.Errorf("decode versions of %s: %w", connection, err)
 	}
-	return r, e.Revision(), nil
+	return r, m.Sequence, nil
 }
 
 // AddVersion records that version decides the connection's events from a sequence on, before any decision under it, and drops what decides

@@ -3,12 +3,9 @@ package turns
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/triggerd/triggerd"
 	"github.com/triggerd/triggerd/bus"
@@ -166,18 +163,18 @@ func (e *Engine) tryCheckpoint(ctx context.Context) (replaced bool, err error) {
 
 // loadCheckpoint reads what was saved last, by whomever, and makes the next save replace it. The caller holds checkpoints.mu, or is alone.
 func (e *Engine) loadCheckpoint(ctx context.Context) (checkpoint, error) {
-	kv, err := e.opts.Bus.Control.Get(ctx, checkpointKey(e.opts.Part))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
+	m, err := e.opts.Bus.LastControl(ctx, checkpointKey(e.opts.Part))
+	if err != nil {
+		return checkpoint{}, fmt.Errorf("read turns checkpoint: %w", err)
+	}
+	if m == nil {
 		e.checkpoints.revision = 0
 		return checkpoint{}, nil
 	}
-	if err != nil {
-		return checkpoint{}, fmt.Errorf("read turns checkpoint: %w: %w", triggerd.ErrUnavailable, err)
-	}
 	var c checkpoint
-	if err := json.Unmarshal(kv.Value(), &c); err != nil {
+	if err := json.Unmarshal(m.Data, &c); err != nil {
 		return checkpoint{}, fmt.Errorf("decode turns checkpoint: %w", err)
 	}
-	e.checkpoints.revision = kv.Revision()
+	e.checkpoints.revision = m.Sequence
 	return c, nil
 }
