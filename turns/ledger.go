@@ -155,14 +155,13 @@ func (l *ledger) send(subject string, last uint64, e *Entry) (*sent, error) {
 // stored blocks until a sent entry is stored, sending it again as long as the store does not answer and ctx lives, and returns its sequence.
 // It is not durable before [ledger.sync]. The error is [triggerd.ErrFenced] when somebody else has written in between.
 func (l *ledger) stored(ctx context.Context, s *sent) (uint64, error) {
-	for {
+	for began := time.Now(); ; {
 		seq, err := s.pending.Wait(ctx)
 		switch {
 		case err == nil:
 			return seq, nil
 		case errors.Is(err, bus.ErrWrongSequence):
-			seq, err := l.refused(ctx, s)
-			if err == nil || errors.Is(err, triggerd.ErrFenced) {
+			if seq, err = l.refused(ctx, s); err == nil || errors.Is(err, triggerd.ErrFenced) {
 				return seq, err
 			}
 		case errors.Is(err, bus.ErrRetryNow):
@@ -172,6 +171,9 @@ func (l *ledger) stored(ctx context.Context, s *sent) (uint64, error) {
 		}
 		if !bus.Pause(ctx, writePause) {
 			return 0, fmt.Errorf("write turn entry: %w: %w", triggerd.ErrUnavailable, context.Cause(ctx))
+		}
+		if time.Since(began) > bus.AppendTimeout {
+			l.bus.Note(err, "an entry of a turn cannot be stored; trying again")
 		}
 		s.pending = l.bus.PublishAsync(s.msg)
 	}
