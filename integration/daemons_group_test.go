@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -90,6 +91,9 @@ func (f *fleet) finalTurns(connection string, n int, limit time.Duration) (turns
 			unfinished := slices.DeleteFunc(slices.Clone(turns), func(x console.TurnInfo) bool { return x.Finished != nil })
 			f.t.Logf("%d turns of %s, %d of them done, not final: %+v", len(turns), connection, count(turns, "done"), unfinished[:min(len(unfinished), 5)])
 			f.t.Logf("daemons: %+v", m.daemons())
+			for _, x := range unfinished[:min(len(unfinished), 5)] {
+				f.explain(m, x)
+			}
 		}
 	}()
 	await(f.t, fmt.Sprintf("%d final turns", n), limit, func() bool {
@@ -97,6 +101,24 @@ func (f *fleet) finalTurns(connection string, n int, limit time.Duration) (turns
 		return allFinal(n)(turns)
 	})
 	return turns
+}
+
+// explain says what is known of a turn that should have ended, by whom and since when.
+func (f *fleet) explain(m *member, x console.TurnInfo) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	d, err := m.client().Turn(ctx, x.Key)
+	f.t.Logf("history of %s: %+v, %v", x.Key, d.History, err)
+	for _, other := range f.members {
+		var unfinished []string
+		_, metrics := other.admin("/metrics")
+		for line := range strings.Lines(metrics) {
+			if strings.HasPrefix(line, "triggerd_turns{") || strings.HasPrefix(line, "triggerd_lease_epoch") {
+				unfinished = append(unfinished, strings.TrimSpace(line))
+			}
+		}
+		f.t.Logf("daemon of process %d: %s", other.p.cmd.Process.Pid, strings.Join(unfinished, "; "))
+	}
 }
 
 // byID are the daemons that answer, by the ids that they write into turns.
