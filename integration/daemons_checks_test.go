@@ -43,9 +43,11 @@ func eventOf(key string) (id string, ok bool) { return strings.CutPrefix(key, "i
 type blow struct {
 	what  string
 	at    time.Time // when it hit
-	until time.Time // when the daemon served again, or nothing was left of the blow
+	until time.Time // what was accepted until then belongs to the blow
 	cuts  bool      // it may cut actions short, which then repeat
 	limit time.Duration
+	took  time.Duration // until all of that had taken effect
+	worst time.Duration // so long an event of it waited for its effect; see waits
 }
 
 // checkFleet holds the promises against the outside world: every accepted event has one done turn for each trigger that it is owed, and its effects;
@@ -157,6 +159,7 @@ func waits(t *testing.T, l *flow, log *effectLog, blows []blow) map[string]time.
 			}
 			wait := first.Sub(accepted)
 			worst[kind] = max(worst[kind], wait.Round(time.Millisecond))
+			blows[i].worst = max(blows[i].worst, wait)
 			if b.limit > 0 && wait > b.limit {
 				t.Errorf("%s at %s: %s waited %s for its effect, want %s at most", b.what, b.at.Format("15:04:05.000"), id, wait, b.limit)
 			}

@@ -2,8 +2,10 @@ package integration
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +15,7 @@ import (
 const (
 	afterKill    = 8 * time.Second
 	afterRelease = time.Second
-	// With three replicas, what a new owner creates and writes first needs a round of the replicas each, on servers that have just come back.
+	// What a new owner creates and writes first needs a round of the replicas each, on servers one of which was killed and has just come back.
 	clusterSlack = 4 * time.Second
 )
 
@@ -24,9 +26,10 @@ type battle struct {
 	ticks *flow
 	log   *effectLog
 	blows []blow
-	least int // daemons that had to be taken for dead because of the blows
-	most  int // and those that may have been
-	slack time.Duration
+	least int           // daemons that had to be taken for dead because of the blows
+	most  int           // and those that may have been
+	slack time.Duration // added to the limits once a server was killed
+	calm  func()        // waits until NATS has its replicas again
 }
 
 // full reports whether the battles are fought in their full length, of some minutes; see doc.go.
@@ -35,7 +38,7 @@ func full() bool { return os.Getenv("TRIGGERD_TEST_FULL") != "" }
 func newBattle(t *testing.T, nats func(int) string, every time.Duration) *battle {
 	log := newEffectLog(t, shortEffects)
 	f := newFleet(t, 3, nats, fleetConfig(log))
-	return &battle{fleet: f, log: log, flow: startFlow(f, 50, every), ticks: startTicks(f, 200*time.Millisecond)}
+	return &battle{fleet: f, log: log, calm: func() {}, flow: startFlow(f, 50, every), ticks: startTicks(f, 200*time.Millisecond)}
 }
 
 // startTicks posts a tick at each interval, twice at a time and to different daemons: as a schedule with several owners would.
@@ -81,38 +84,69 @@ func (b *battle) strike(what string, cuts bool, limit time.Duration, do func()) 
 	b.blows = append(b.blows, blow{what: what, at: at, cuts: cuts, limit: limit})
 }
 
-// over waits until everything that was accepted by now has taken effect, and ends the blow. A cluster may need several rounds for the elections
-// after the loss of a server.
+// over waits until everything that was accepted by now has taken effect, and ends the blow: what comes after may wait for another one. A cluster may
+// need several rounds for the elections after the loss of a server.
 func (b *battle) over() {
 	b.t.Helper()
-	owed := b.flow.ids()
+	x := &b.blows[len(b.blows)-1]
+	x.until = time.Now()
+	owed := slices.Concat(slices.Collect(maps.Keys(b.flow.ids())), slices.Collect(maps.Keys(b.ticks.ids())))
 	await(b.t, "what was accepted takes effect", 45*time.Second, func() bool {
 		done := b.log.keys()
-		for id := range owed {
-			if done["in:work:"+id] == 0 {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(owed, func(id string) bool { return done["in:work:"+id] == 0 })
 	})
-	b.blows[len(b.blows)-1].until = time.Now()
+	x.took = time.Since(x.at)
 }
 
 // dead notes how many daemons had to be taken for dead, or may have been: one too many costs a pause and repeats.
 func (b *battle) dead(least, most int) { b.least, b.most = b.least+least, b.most+most }
 
-func (b *battle) kill() {
-	m, before := b.random(), b.declaredDead()
-	b.strike("kill", true, afterKill+b.slack, m.p.kill)
+// victim is some daemon that has work.
+func (b *battle) victim() *member {
+	b.t.Helper()
+	b.calm()
+	m := b.random()
+	await(b.t, "the daemon has its share", 20*time.Second, func() bool { return m.self().Partitions > 0 })
+	return m
+}
+
+// kill is a kill -9. The daemon is started again when the others have taken its work over, or at once: then it is a new one, and they still have to.
+func (b *battle) kill(atOnce bool) {
+	m, before, what := b.victim(), b.declaredDead(), "kill"
+	if atOnce {
+		what = "kill and restart"
+	}
+	b.strike(what, true, afterKill+b.slack, m.p.kill)
+	if atOnce {
+		m.restart()
+	}
 	await(b.t, "its work is taken over", afterKill+b.slack, func() bool { return b.declaredDead() > before })
 	b.over()
 	b.dead(1, 1)
-	m.restart()
+	if !atOnce {
+		m.restart()
+	}
+}
+
+// killWhileFrozen kills one daemon while another one is frozen for longer than others wait: who is left has all the work, and then shares it again.
+func (b *battle) killWhileFrozen() {
+	m := b.victim()
+	b.strike("freeze, and kill of another", true, 0, m.freeze)
+	<-time.After(rand.N(4 * time.Second))
+	b.blows[len(b.blows)-1].until = time.Now() // what comes after has a limit, and who waits for the frozen one as well
+	other := b.other(m)
+	b.strike("kill beside a frozen one", true, afterKill+b.slack, other.p.kill)
+	<-time.After(7 * time.Second)
+	m.thaw()
+	b.over()
+	b.dead(2, 2)
+	other.restart()
+	b.agreed()
 }
 
 // stop is a SIGTERM while no long action runs.
 func (b *battle) stop() {
-	m := b.random()
+	m := b.victim()
 	b.strike("SIGTERM", false, afterRelease+b.slack, func() { m.p.stop() })
 	b.flow.burst(20)
 	<-time.After(afterRelease) // what the others do in this time belongs to the blow
@@ -122,7 +156,7 @@ func (b *battle) stop() {
 
 // freeze freezes for less than others wait, or for longer, or for about as long.
 func (b *battle) freeze(length time.Duration) {
-	m := b.random()
+	m := b.victim()
 	said := len(m.p.lines(lostMembership))
 	b.strike(fmt.Sprintf("freeze: %s", length.Round(time.Millisecond)), length > 2*time.Second, 0, m.freeze)
 	<-time.After(length)
@@ -142,8 +176,8 @@ func (b *battle) freeze(length time.Duration) {
 
 // rounds are n blows of each kind, and freezes of all lengths between 1 and 8 s.
 func (b *battle) rounds(kills, stops, freezes int) (plan []func()) {
-	for range kills {
-		plan = append(plan, b.kill)
+	for i := range kills {
+		plan = append(plan, func() { b.kill(i%3 == 1) })
 	}
 	for range stops {
 		plan = append(plan, b.stop)
@@ -163,7 +197,7 @@ func TestDaemonsShareOneNATS(t *testing.T) {
 	b := newBattle(t, on(server.url()), 50*time.Millisecond)
 	plan := b.rounds(3, 2, 4)
 	if full() {
-		plan = b.rounds(15, 5, 10)
+		plan = append(b.rounds(15, 5, 10), b.killWhileFrozen, b.killWhileFrozen)
 	}
 	b.fight(plan)
 }
@@ -202,7 +236,7 @@ func (b *battle) finish(began time.Time) {
 	b.t.Logf("%d events over 50 threads and %d ticks in %s, %d posts sent again; %d daemons taken for dead; %d effects repeated; longest wait for an effect after each kind of blow: %v",
 		len(all.ids())-ticks, ticks, time.Since(began).Round(time.Second), all.refusals, dead, repeated, worst)
 	for _, x := range b.blows {
-		b.t.Logf("%s %s, over after %s", x.at.Format("15:04:05.000"), x.what, x.until.Sub(x.at).Round(time.Millisecond))
+		b.t.Logf("%s %s, over after %s, longest wait %s", x.at.Format("15:04:05.000"), x.what, x.took.Round(time.Millisecond), x.worst.Round(time.Millisecond))
 	}
 }
 
@@ -210,22 +244,29 @@ func (b *battle) finish(began time.Time) {
 func TestDaemonsShareOneCluster(t *testing.T) {
 	c := newCluster(t, 3)
 	b := newBattle(t, func(int) string { return c.config() }, 100*time.Millisecond)
-	b.slack = clusterSlack
+	streams := []string{"triggerd_TURNS", "triggerd_EVENTS", "KV_triggerd_CONTROL"}
+	b.calm = func() { // what a blow to a daemon costs is not mixed with the return of a server
+		for _, s := range streams {
+			c.awaitReplicas(s)
+		}
+	}
 	killLeader := func(stream string) func() {
 		return func() {
 			c.awaitReplicas(stream)
 			leader := c.leader(stream)
 			b.strike("kill of the leader of "+stream, true, 0, leader.kill)
+			died := b.blows[len(b.blows)-1].at
+			await(b.t, "events are accepted without the leader", 45*time.Second, func() bool { return b.flow.acceptedSince(died) >= 20 })
 			b.over()
-			b.dead(0, 3)
+			b.slack = clusterSlack
+			b.dead(0, 1)
 			leader.restart(c)
 		}
 	}
-	plan := []func(){
-		killLeader("triggerd_TURNS"), b.kill, killLeader("triggerd_EVENTS"), b.stop, killLeader("KV_triggerd_CONTROL"),
-	}
+	kill := func() { b.kill(false) }
+	plan := []func(){b.stop, kill, killLeader(streams[0]), kill, killLeader(streams[1]), b.stop, killLeader(streams[2])}
 	if full() {
-		plan = append(plan, killLeader("triggerd_TURNS"), killLeader("KV_triggerd_CONTROL"))
+		plan = append(plan, killLeader(streams[0]), killLeader(streams[2]))
 		plan = append(plan, b.rounds(15, 3, 10)...)
 		rand.Shuffle(len(plan), func(i, j int) { plan[i], plan[j] = plan[j], plan[i] })
 	}
