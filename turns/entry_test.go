@@ -105,6 +105,9 @@ func TestEntryRoundTrip(t *testing.T) {
 		if strings.ContainsAny(m.Header.Get(headerTurn), "\r\n") {
 			t.Fatal("the entry breaks its header")
 		}
+		if undecided, epoch, ok := glance(m.Header.Get(headerTurn)); !ok || undecided != e.Undecided || epoch != e.Epoch {
+			t.Fatalf("at a glance: undecided %v, epoch %d, %v; it is %+v", undecided, epoch, ok, e)
+		}
 		got, err := decodeEntry(subject, m.Header, m.Data, e.OpenSeq+5)
 		if err != nil {
 			t.Fatal(err)
@@ -129,6 +132,20 @@ func TestEntryRoundTrip(t *testing.T) {
 			t.Fatalf("the sweep is told of %q, want %v", h, blobs)
 		}
 	})
+}
+
+// A glance is not taken in by what texts in a header look like, and says so when it sees nothing.
+func TestGlance(t *testing.T) {
+	sly := `,"ud":true,"ep":9,`
+	e := &Entry{State: Running, Cause: sly, Daemon: sly, Epoch: 4, Thread: sly, Result: &triggerd.Result{ContentType: sly}}
+	if undecided, epoch, ok := glance(string(e.appendJSON(nil))); !ok || undecided || epoch != 4 {
+		t.Errorf("undecided %v, epoch %d, %v", undecided, epoch, ok)
+	}
+	for _, head := range []string{"", "{", `{"s":"queued","ud":true}`, `{"s":"queued","ep":}`, `{"s":"queued","ep":"7"}`, `{"s":"queued","ep":99999999999999999999}`} {
+		if _, _, ok := glance(head); ok {
+			t.Errorf("%s is clear at a glance", head)
+		}
+	}
 }
 
 func TestDecodeEntryRefuses(t *testing.T) {
