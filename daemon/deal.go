@@ -105,7 +105,7 @@ func leasedPart(key string) (turns.Part, bool) {
 
 // takeAll takes what is free and ours to take, and starts it. It reports whether anything was taken.
 func (s *share) takeAll(ctx context.Context, d deal, now time.Time) bool {
-	conns, parts := 0, 0
+	took := false
 	for _, key := range slices.Sorted(maps.Keys(d.want)) {
 		if d.want[key] != s.d.id || !s.mayTake(key, now) {
 			continue
@@ -122,16 +122,31 @@ func (s *share) takeAll(ctx context.Context, d deal, now time.Time) bool {
 			continue // somebody else was faster
 		}
 		if _, ok := leasedPart(key); ok {
-			parts++
+			s.taken.partitions++
 		} else {
-			conns++
+			s.taken.others++
 		}
+		took = true
 		s.start(key, l)
 	}
-	if conns+parts > 0 {
-		s.log.Info().Int("connections", conns).Int("partitions", parts).Msg("takes over work")
+	s.sayTaken(now)
+	return took
+}
+
+// taken is what was taken since that was logged last. It belongs to the goroutine of the steps.
+type taken struct {
+	partitions, others int
+	said               time.Time
+}
+
+// sayTaken logs what was taken, once a second at most: where starts fail, the same is taken again and again.
+func (s *share) sayTaken(now time.Time) {
+	t := &s.taken
+	if t.partitions+t.others == 0 || now.Sub(t.said) < time.Second {
+		return
 	}
-	return conns+parts > 0
+	s.log.Info().Int("connections", t.others).Int("partitions", t.partitions).Msg("takes over work")
+	s.taken = taken{said: now}
 }
 
 // mayTake reports whether a lease is free: nobody's, or of a daemon that is gone, or of our own from a take whose answer was lost.

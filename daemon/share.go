@@ -44,6 +44,7 @@ type share struct {
 	settled chan struct{} // closed when this daemon first has what it is to have
 	starts  chan struct{} // one element for each start under way
 
+	taken      taken
 	unreleased atomic.Int64 // leases that were given up without NATS
 
 	mu      sync.Mutex
