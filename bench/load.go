@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// load posts the events from closed-loop clients, to the urls in turn; each event's id is the time at which its request began, so that whoever finishes it
+// load posts the events from closed-loop clients, to the URLs in turn; each event's id is the time at which its request began, so that whoever finishes it
 // can tell how long it took. It returns the answer times.
 func load(ctx context.Context, s settings, urls ...string) ([]time.Duration, error) {
 	tr := &http.Transport{MaxIdleConnsPerHost: s.clients, MaxConnsPerHost: s.clients}
@@ -34,7 +34,7 @@ func load(ctx context.Context, s settings, urls ...string) ([]time.Duration, err
 					return
 				}
 				began := time.Now()
-				if err := post(ctx, client, urls[int(n)%len(urls)], eventID(began, n), body); err != nil {
+				if err := post(ctx, client, urls[n%int64(len(urls))], eventID(began, n), body); err != nil {
 					failed.Add(1)
 					firstErr.Store(&err)
 					return

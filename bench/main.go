@@ -4,7 +4,8 @@
 //	go run ./bench                      # everything: about three minutes
 //	go run ./bench -only interval       # one comparison: interval or group
 //	go run ./bench -events 200000 -footprint=false
-//	go run ./bench -daemons             # several daemons on one NATS server: throughput, cost when idle, takeover; about five minutes
+//	go run ./bench -daemons             # several daemons on one NATS server: throughput, idle cost, takeover
+//	go run ./bench -daemons -only idle
 //
 // Both sides are processes of their own under the same closed-loop load: each client posts 1 KiB and waits for the answer.
 // The raw side stores the body in JetStream, answers, and acknowledges it in one durable consumer.
@@ -23,8 +24,8 @@ import (
 
 type settings struct {
 	events, clients, size int
-	turns                 int
 	binary, dir           string
+	idle                  time.Duration
 }
 
 func main() {
@@ -36,22 +37,33 @@ func main() {
 		return
 	}
 	var s settings
-	only := flag.String("only", "", "interval or group: one comparison")
+	only := flag.String("only", "", "interval or group: one comparison; with -daemons throughput, idle or takeover")
+	several := flag.Bool("daemons", false, "measure several daemons on one NATS server")
+	backlogs := flag.String("backlogs", "10,1000,100000", "with -daemons: unfinished turns at each takeover")
+	flag.DurationVar(&s.idle, "idle", 15*time.Second, "with -daemons: how long idle daemons are measured")
 	footprint := flag.Bool("footprint", true, "measure memory and start time")
-	daemons := flag.Bool("daemons", false, "measure several daemons on one NATS server instead")
-	flag.IntVar(&s.turns, "turns", 100_000, "most unfinished turns at a takeover, with -daemons")
-	flag.IntVar(&s.events, "events", 30000, "events of each run")
+	flag.IntVar(&s.events, "events", 0, "events of each run (default 30000, with -daemons 20000)")
 	flag.IntVar(&s.clients, "clients", 64, "closed-loop clients")
 	flag.IntVar(&s.size, "size", 1024, "bytes of a body")
 	flag.StringVar(&s.dir, "dir", "", "where stores are created; default the temporary folder")
 	flag.Parse()
-	if err := run(s, *only, *footprint, *daemons); err != nil {
+	if s.events == 0 {
+		s.events = 30000
+		if *several {
+			s.events = 20000
+		}
+	}
+	if !*several {
+		*backlogs = ""
+	}
+	if err := run(s, *only, *backlogs, *footprint); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(s settings, only string, footprint, daemons bool) (err error) {
+// run measures several daemons when there are backlogs, else one.
+func run(s settings, only, backlogs string, footprint bool) (err error) {
 	if s.dir, err = os.MkdirTemp(s.dir, "triggerd-bench-"); err != nil {
 		return err
 	}
@@ -63,8 +75,8 @@ func run(s settings, only string, footprint, daemons bool) (err error) {
 	fmt.Printf("%d events of %d bytes, %d clients, %d cores, %s\n\n", s.events, s.size, s.clients, runtime.NumCPU(), runtime.Version())
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
-	if daemons {
-		return measureDaemons(ctx, s)
+	if backlogs != "" {
+		return runDaemons(ctx, s, only, backlogs)
 	}
 	for _, c := range []struct{ name, raw, ours string }{
 		{"interval", "interval", "interval"}, // neither side syncs before it answers
@@ -84,7 +96,7 @@ func run(s settings, only string, footprint, daemons bool) (err error) {
 }
 
 func compare(ctx context.Context, s settings, raw, ours string) error {
-	r, err := runRaw(ctx, s, raw)
+	r, err := runRaw(ctx, s, raw, "")
 	if err != nil {
 		return fmt.Errorf("raw pipeline: %w", err)
 	}

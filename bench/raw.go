@@ -37,15 +37,28 @@ func serveRaw(args []string) error {
 	fs := flag.NewFlagSet("raw", flag.ExitOnError)
 	dir := fs.String("dir", "", "store")
 	sync := fs.String("sync", "interval", "interval or always")
-	url := fs.String("url", "", "a NATS server that runs already, instead of one in this process")
+	external := fs.String("nats", "", "URL of a server that runs already, in place of one in this process")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	nc, stopNATS, err := rawNATS(*url, *dir, *sync)
+	var opts []nats.Option
+	if *external == "" {
+		srv, err := server.NewServer(&server.Options{JetStream: true, StoreDir: *dir, DontListen: true, NoSigs: true, SyncAlways: *sync == "always", JetStreamMaxStore: 100 << 30})
+		if err != nil {
+			return err
+		}
+		go srv.Start()
+		if !srv.ReadyForConnections(10 * time.Second) {
+			return errors.New("server is not ready")
+		}
+		defer srv.Shutdown()
+		opts = append(opts, nats.InProcessServer(srv))
+	}
+	nc, err := nats.Connect(*external, opts...)
 	if err != nil {
 		return err
 	}
-	defer stopNATS()
+	defer nc.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err
@@ -83,28 +96,6 @@ func serveRaw(args []string) error {
 		return err
 	}
 	return nil
-}
-
-// rawNATS connects to a server, which it starts without a url; the function that it returns ends both.
-func rawNATS(url, dir, sync string) (*nats.Conn, func(), error) {
-	if url != "" {
-		nc, err := nats.Connect(url)
-		return nc, func() { nc.Close() }, err
-	}
-	srv, err := server.NewServer(&server.Options{JetStream: true, StoreDir: dir, DontListen: true, NoSigs: true, SyncAlways: sync == "always", JetStreamMaxStore: 100 << 30})
-	if err != nil {
-		return nil, nil, err
-	}
-	go srv.Start()
-	if !srv.ReadyForConnections(10 * time.Second) {
-		return nil, nil, errors.New("server is not ready")
-	}
-	nc, err := nats.Connect("", nats.InProcessServer(srv))
-	if err != nil {
-		srv.Shutdown()
-		return nil, nil, err
-	}
-	return nc, func() { nc.Close(); srv.Shutdown() }, nil
 }
 
 func rawHandler(js jetstream.JetStream, stats *rawStats) http.Handler {
@@ -146,14 +137,14 @@ func (s *rawStats) add(id string) {
 	s.times = append(s.times, time.Since(began))
 }
 
-// runRaw measures the raw pipeline in a process of its own.
-func runRaw(ctx context.Context, s settings, sync string, more ...string) (result, error) {
+// runRaw measures the raw pipeline in a process of its own, on the server inside it or on the one at external.
+func runRaw(ctx context.Context, s settings, sync, external string) (result, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return result{}, err
 	}
 	dir := filepath.Join(s.dir, "raw-"+sync)
-	cmd := exec.CommandContext(ctx, self, append([]string{"raw", "-dir", dir, "-sync", sync}, more...)...)
+	cmd := exec.CommandContext(ctx, self, "raw", "-dir", dir, "-sync", sync, "-nats", external)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -28,43 +28,47 @@ type daemon struct {
 	ended  chan struct{}
 }
 
-// embedded is the nats section of a daemon with its own server.
-func embedded(dir, sync string) string {
-	return fmt.Sprintf(`{ embedded: { store: %q, sync: %s, listen: "off" } }`, filepath.Join(dir, "data"), sync)
-}
-
-// oneTrigger is one webhook, whose events are published.
-const oneTrigger = `connections:
-  in: { webhook: { verify: { scheme: none } } }
-triggers:
-  out: { connection: in, run: { publish: { subject: bench.out } } }
-`
-
-func configure(dir, nats, rest, addr string) (path, socket string, err error) {
+func configure(s settings, dir, sync, addr string) (path, socket string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", "", err
 	}
 	socket = filepath.Join(dir, "a.sock")
 	path = filepath.Join(dir, "triggerd.yaml")
 	text := fmt.Sprintf(`server: { listen: %q, admin: { listen: "unix:%s" } }
-nats: %s
-%s`, addr, socket, nats, rest)
+nats: { embedded: { store: %q, sync: %s, listen: "off" } }
+connections:
+  in: { webhook: { verify: { scheme: none } } }
+triggers:
+  out: { connection: in, run: { publish: { subject: bench.out } } }
+`, addr, socket, filepath.Join(dir, "data"), sync)
 	return path, socket, os.WriteFile(path, []byte(text), 0o600)
 }
 
 // startDaemon starts the binary on dir and returns when it says that it is ready.
-func startDaemon(ctx context.Context, s settings, dir, nats, rest string) (*daemon, error) {
+func startDaemon(ctx context.Context, s settings, dir, sync string) (*daemon, error) {
+	addr, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	config, socket, err := configure(s, dir, sync, addr)
+	if err != nil {
+		return nil, err
+	}
+	return launch(ctx, s, config, addr, socket)
+}
+
+func freeAddr() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	addr := l.Addr().String()
-	_ = l.Close()
-	config, socket, err := configure(dir, nats, rest, addr)
-	if err != nil {
-		return nil, err
-	}
+	return l.Addr().String(), l.Close()
+}
+
+// launch starts the binary with a configuration that names addr and socket.
+func launch(ctx context.Context, s settings, config, addr, socket string) (*daemon, error) {
 	d := &daemon{addr: addr, socket: socket, ended: make(chan struct{})}
+	var err error
 	d.cmd = exec.CommandContext(ctx, s.binary, "serve", "--config", config, "--log-format", "json")
 	logs, err := d.cmd.StderrPipe()
 	if err != nil {
@@ -100,9 +104,6 @@ func (d *daemon) stop(sig syscall.Signal) {
 	_ = d.cmd.Process.Signal(sig)
 	<-d.ended
 }
-
-// hook is the address of a webhook.
-func (d *daemon) hook(connection string) string { return "http://" + d.addr + "/hooks/" + connection }
 
 // done reads how many turns are done from the metrics.
 func (d *daemon) done(ctx context.Context) (int, error) {
@@ -153,7 +154,7 @@ func (d *daemon) drive(ctx context.Context, s settings) ([]time.Duration, time.D
 		return nil, 0, err
 	}
 	began := time.Now()
-	acks, err := load(ctx, s, d.hook("in"))
+	acks, err := load(ctx, s, "http://"+d.addr+"/hooks/in")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -176,7 +177,7 @@ func (d *daemon) drive(ctx context.Context, s settings) ([]time.Duration, time.D
 func runTriggerd(ctx context.Context, s settings, sync string) (result, error) {
 	dir := filepath.Join(s.dir, "ours-"+sync)
 	defer func() { _ = os.RemoveAll(dir) }()
-	d, err := startDaemon(ctx, s, dir, embedded(dir, sync), oneTrigger)
+	d, err := startDaemon(ctx, s, dir, sync)
 	if err != nil {
 		return result{}, err
 	}
@@ -189,14 +190,26 @@ func runTriggerd(ctx context.Context, s settings, sync string) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	client, err := console.Dial("unix:" + d.socket)
+	ends, err := d.ends(ctx, s)
 	if err != nil {
 		return result{}, err
+	}
+	return result{
+		cpu: cpu / time.Duration(s.events), rate: float64(s.events) / took.Seconds(), ack50: quantile(acks, .5), ack99: quantile(acks, .99),
+		handled50: quantile(ends, .5), handled99: quantile(ends, .99),
+	}, nil
+}
+
+// ends lists how long each event took to its turn's end, and fails unless each has a turn that is done.
+func (d *daemon) ends(ctx context.Context, s settings) ([]time.Duration, error) {
+	client, err := console.Dial("unix:" + d.socket)
+	if err != nil {
+		return nil, err
 	}
 	defer func() { _ = client.Close() }()
 	ts, err := client.Turns(ctx, console.TurnQuery{Limit: -1})
 	if err != nil {
-		return result{}, err
+		return nil, err
 	}
 	var ends []time.Duration
 	for _, t := range ts {
@@ -205,12 +218,9 @@ func runTriggerd(ctx context.Context, s settings, sync string) (result, error) {
 		}
 	}
 	if len(ends) != s.events {
-		return result{}, fmt.Errorf("%d of %d events have a done turn", len(ends), s.events)
+		return nil, fmt.Errorf("%d of %d events have a done turn", len(ends), s.events)
 	}
-	return result{
-		cpu: cpu / time.Duration(s.events), rate: float64(s.events) / took.Seconds(), ack50: quantile(acks, .5), ack99: quantile(acks, .99),
-		handled50: quantile(ends, .5), handled99: quantile(ends, .99),
-	}, nil
+	return ends, nil
 }
 
 // measureFootprint prints memory when idle and after 100,000 events, and the start time with those in the store.
@@ -218,7 +228,7 @@ func measureFootprint(ctx context.Context, s settings) error {
 	s.events = 100_000
 	dir := filepath.Join(s.dir, "footprint")
 	defer func() { _ = os.RemoveAll(dir) }()
-	d, err := startDaemon(ctx, s, dir, embedded(dir, "group"), oneTrigger)
+	d, err := startDaemon(ctx, s, dir, "group")
 	if err != nil {
 		return err
 	}
@@ -239,7 +249,7 @@ func measureFootprint(ctx context.Context, s settings) error {
 		sig  syscall.Signal
 	}{{"SIGTERM", syscall.SIGTERM}, {"kill -9", syscall.SIGKILL}, {"kill -9", syscall.SIGKILL}} {
 		d.stop(how.sig)
-		if d, err = startDaemon(ctx, s, dir, embedded(dir, "group"), oneTrigger); err != nil {
+		if d, err = startDaemon(ctx, s, dir, "group"); err != nil {
 			return err
 		}
 		now, err := d.rss()
