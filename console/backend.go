@@ -45,11 +45,12 @@ type DaemonInfo struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	Config      string            `json:"config_version"` // that it runs with
 	Generation  int               `json:"generation,omitempty"`
-	Connections []string          `json:"connections"`       // whose inboxes and sources it runs
-	Partitions  int               `json:"partitions"`        // of turns that it runs, of 32 in each pool
-	History     bool              `json:"history,omitempty"` // it bounds the history
-	Dead        bool              `json:"dead,omitempty"`    // its heartbeat was missed, its work was taken over
-	Leaving     bool              `json:"leaving,omitempty"` // it is stopping
+	Connections []string          `json:"connections"`        // whose inboxes and sources it runs
+	Partitions  int               `json:"partitions"`         // of turns that it owns, of 32 in each pool
+	Starting    int               `json:"starting,omitempty"` // how many of its connections and partitions it is still taking over; of others as of their heartbeat
+	History     bool              `json:"history,omitempty"`  // it bounds the history
+	Dead        bool              `json:"dead,omitempty"`     // its heartbeat was missed, its work was taken over
+	Leaving     bool              `json:"leaving,omitempty"`  // it is stopping
 }
 
 // EventQuery selects events.

@@ -301,6 +301,9 @@ func (d *Daemon) Daemons(context.Context) ([]console.DaemonInfo, error) {
 		keys, row.Partitions, row.History = d.share.table.owned(s.Daemon)
 		row.Connections = d.connectionNames(keys)
 		row.Owner = len(keys) > 0 || row.Partitions > 0
+		if row.Starting = s.Starting; row.Self {
+			row.Starting = d.share.starting()
+		}
 		out = append(out, row)
 	}
 	return out, nil

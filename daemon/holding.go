@@ -112,6 +112,16 @@ func (h *holding) begin() error {
 // stop asks for the end; done tells when it is there.
 func (h *holding) stop() { h.askOnce.Do(func() { close(h.asked) }) }
 
+// ending reports whether it was asked to stop.
+func (h *holding) ending() bool {
+	select {
+	case <-h.asked:
+		return true
+	default:
+		return false
+	}
+}
+
 // fence makes the end a quick one.
 func (h *holding) fence() {
 	h.cancel()

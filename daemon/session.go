@@ -46,7 +46,9 @@ type member struct {
 	Term    uint64 `json:"term"`
 	Dead    bool   `json:"dead,omitempty"`    // said by another daemon, which has missed its beats
 	Leaving bool   `json:"leaving,omitempty"` // it takes nothing more
-	Beat    uint64 `json:"beat"`              // makes every one a change
+	// Starting is how much of what it owns does not run yet.
+	Starting int    `json:"starting,omitempty"`
+	Beat     uint64 `json:"beat"` // makes every one a change
 }
 
 // session is this daemon's membership: while it lasts, its leases are its own. It ends when another daemon has declared this one dead, which frees
@@ -59,6 +61,8 @@ type session struct {
 	peers func() bool  // whether there are other daemons
 	// heard is told how long ago the beat before began, before a beat that worked counts: nobody must be found silent whom we could not hear.
 	heard func(gap time.Duration)
+	// starting is how much of what this daemon owns does not run yet; nil = nothing.
+	starting func() int
 
 	watched atomic.Bool // others may take over; as of the last beat that worked
 	ended   atomic.Bool // or not begun
@@ -181,6 +185,9 @@ func (s *session) write(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, beatEvery)
 	defer cancel()
 	s.self.Beat++
+	if s.starting != nil {
+		s.self.Starting = s.starting()
+	}
 	rev, err := s.put(ctx)
 	if err == nil {
 		s.revision = rev

@@ -236,3 +236,21 @@ func TestOwnerOf(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What a daemon owns but does not run yet is said to the others by its next heartbeat; what it is about to give away is not counted.
+func TestStarting(t *testing.T) {
+	runs, starts, stops := &holding{asked: make(chan struct{})}, &holding{asked: make(chan struct{})}, &holding{asked: make(chan struct{})}
+	runs.running.Store(true)
+	stops.stop()
+	sh := &share{held: map[string]*holding{"a": runs, "b": starts, "c": stops}}
+	b := external(t, 1)[0]
+	s := mustJoin(t, b, true)
+	s.starting = sh.starting
+	if err := s.beat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m, _, err := s.read(t.Context())
+	if err != nil || m.Starting != 1 {
+		t.Errorf("the heartbeat says %+v, %v", m, err)
+	}
+}

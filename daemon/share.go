@@ -65,6 +65,7 @@ func (d *Daemon) newShare(self member) *share {
 		held: map[string]*holding{}, wait: map[string]time.Time{},
 	}
 	s.session = newSession(d.bus, self, s.peers, s.table.heard)
+	s.session.starting = s.starting
 	s.table.changed = s.wake
 	s.table.paused = s.loadPause
 	s.table.reload = s.reloaded

@@ -34,6 +34,18 @@ func (s *share) engineOf(part turns.Part) *turns.Engine {
 	return h.work.(*partition).engine.Load()
 }
 
+// starting is how many leases this daemon has whose work does not run yet.
+func (s *share) starting() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.held {
+		if !h.running.Load() && !h.ending() {
+			n++
+		}
+	}
+	return n
+}
+
 // owns reports whether this daemon owns any of the work.
 func (s *share) owns() bool {
 	s.mu.Lock()

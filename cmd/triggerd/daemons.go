@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -24,7 +25,7 @@ func (c *cli) daemonsList() *cobra.Command {
 		Use:   "list",
 		Short: "List the daemons with what they own and their heartbeats",
 		Long: "List the daemons on this NATS, which share the work: each connection's inbox and source, and each of the 32 partitions of turns, has one owner.\n" +
-			"A standby owns nothing just now. HEARD is how long ago a daemon's heartbeat came, as the daemon that answers (*) has heard it; there is one\n" +
+			"A standby owns nothing just now. What is \"starting\" is owned and about to run: its new owner reads first what is unfinished. HEARD is how long ago a daemon's heartbeat came, as the daemon that answers (*) has heard it; there is one\n" +
 			"each second.",
 		Example: "  triggerd daemons list",
 		Args:    want(),
@@ -50,8 +51,12 @@ func (c *cli) daemonsList() *cobra.Command {
 					labels = append(labels, name+"="+d.Labels[name])
 				}
 				heard := time.Duration(d.Age * float64(time.Second)).Round(100 * time.Millisecond)
+				partitions := strconv.Itoa(d.Partitions)
+				if d.Starting > 0 {
+					partitions += fmt.Sprintf(" (%d starting)", d.Starting)
+				}
 				return []string{
-					id, role(d), d.Host, strconv.Itoa(d.PID), d.Version, d.Config, cmp.Or(strings.Join(labels, ","), "-"), strconv.Itoa(d.Partitions),
+					id, role(d), d.Host, strconv.Itoa(d.PID), d.Version, d.Config, cmp.Or(strings.Join(labels, ","), "-"), partitions,
 					cmp.Or(strings.Join(d.Connections, ","), "-"), c.when(d.Started), heard.String() + " ago",
 				}
 			},
