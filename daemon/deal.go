@@ -115,7 +115,7 @@ func (s *share) takeAll(ctx context.Context, d deal, now time.Time) bool {
 			break // this daemon leaves, and its leases with it
 		}
 		if err != nil {
-			s.log.Warn().Err(err).Str("lease", key).Msg("a lease cannot be taken; trying again")
+			s.bus.Note(err, "a lease cannot be taken; trying again") // each step says it again while NATS is away
 			break // the others would fail as well
 		}
 		if l.revision == 0 {
@@ -208,6 +208,26 @@ func (s *share) release(h *holding) error {
 		bus.Pause(context.Background(), 50*time.Millisecond)
 	}
 	return err
+}
+
+// freeStray frees leases that are ours by the table, and others' to be, though nothing runs on them here: their release failed, or the answer to a take
+// was lost. Nobody else could take them while this daemon lives. One that is ours to be is taken again as it is.
+func (s *share) freeStray(ctx context.Context, d deal) {
+	for _, key := range s.table.keys() {
+		owner, owned := s.table.ownerOf(key)
+		s.mu.Lock()
+		held := s.held[key] != nil
+		s.mu.Unlock()
+		if !owned || owner.Daemon != s.d.id || held || d.want[key] == s.d.id {
+			continue
+		}
+		l := s.table.lease(key)
+		free := l
+		free.Free = true
+		if _, err := s.write(ctx, key, l.revision, free); err != nil && !errors.Is(err, triggerd.ErrConflict) {
+			return // the next step tries again
+		}
+	}
 }
 
 // giveAll hands over what others are to have, and stops what is configured no more.

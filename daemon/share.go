@@ -219,6 +219,7 @@ func (s *share) step(ctx context.Context) {
 	d := s.deal(daemons)
 	took := s.takeAll(ctx, d, now)
 	s.giveAll(d, now, outdated)
+	s.freeStray(ctx, d)
 	if !took && len(daemons) > 0 && s.complete(d) {
 		select {
 		case <-s.settled:
@@ -320,6 +321,7 @@ func (s *share) leave(ctx context.Context, lost <-chan struct{}) {
 	s.mu.Lock()
 	s.leaving = true
 	s.mu.Unlock()
+	s.unreleased.Store(0) // what could not be released before was freed since, or is free when this daemon is off the list
 	if err := s.session.change(ctx, func(m *member) { m.Leaving = true }); err != nil && !errors.Is(err, triggerd.ErrFenced) {
 		s.log.Debug().Err(err).Msg("the others do not know yet that this daemon leaves")
 	}
