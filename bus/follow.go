@@ -16,8 +16,9 @@ const (
 	followBeat = time.Second
 	// followPause is the pause before a broken reader is made again.
 	followPause = 100 * time.Millisecond
-	// followAhead bounds the messages that are on their way to a reader.
+	// followAhead and followBytes bound what is on its way to a reader: a server closes the connection of a client that is more than 64 MiB behind.
 	followAhead = 500
+	followBytes = 8 << 20
 	// followQuiet is after how long without a message a reader asks whether one got lost on its way.
 	followQuiet = 5 * time.Second
 )
@@ -79,7 +80,7 @@ func (s *follower) follow(ctx context.Context) (broken bool, err error) {
 			s.bus.dropConsumer(ctx, s.stream, c)
 		}
 	}()
-	it, err := c.Messages(jetstream.PullMaxMessages(followAhead), jetstream.PullHeartbeat(followBeat))
+	it, err := c.Messages(jetstream.PullMaxMessagesWithBytesLimit(followAhead, followBytes), jetstream.PullHeartbeat(followBeat))
 	if err != nil {
 		return true, err
 	}

@@ -116,7 +116,7 @@ func (s *share) takeAll(ctx context.Context, d deal, now time.Time) bool {
 		}
 		if err != nil {
 			s.bus.Note(err, "a lease cannot be taken; trying again") // each step says it again while NATS is away
-			break // the others would fail as well
+			break                                                    // the others would fail as well
 		}
 		if l.revision == 0 {
 			continue // somebody else was faster
