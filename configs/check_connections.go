@@ -9,8 +9,6 @@ import (
 	_ "time/tzdata" // zones must load on machines without zone files (P14)
 
 	"github.com/bmatcuk/doublestar/v4"
-
-	"github.com/triggerd/triggerd/cron"
 )
 
 // Connections that exist without being defined.
@@ -72,34 +70,6 @@ func (c *checker) webhook(at path, w *Webhook) {
 	for i, name := range w.Verify.Secrets {
 		c.secretExists(verify.key("secrets").index(i), name)
 	}
-}
-
-func (c *checker) cron(at path, s *Cron) {
-	if !c.known(at.key("schedule")) || s.Schedule == "" {
-		return
-	}
-	if err := checkSchedule(s.Schedule); err != nil {
-		c.report(at.key("schedule"), err.Error(), scheduleHint(s.Schedule))
-	}
-	if s.Timezone == "" && !c.given(at.key("timezone")) && !c.given(path{"defaults", "timezone"}) {
-		c.report(at, "schedule has no time zone", "set timezone here or in defaults; timezone: UTC is one")
-	}
-}
-
-func scheduleHint(s string) string {
-	switch {
-	case strings.HasPrefix(s, "TZ=") || strings.HasPrefix(s, "CRON_TZ="):
-		return "use the key timezone"
-	case len(strings.Fields(s)) == 6:
-		return "leave the seconds out: minute hour day month weekday"
-	}
-	return ""
-}
-
-// checkSchedule parses a schedule with the parser that will run it. The zone does not matter for that.
-func checkSchedule(s string) error {
-	_, err := cron.Parse(s, time.UTC)
-	return err
 }
 
 // loadZone loads an IANA zone. "Local" is refused because it is another zone on another machine.

@@ -142,7 +142,7 @@ func (c *checker) adminSocket() string {
 	return filepath.Join(dir, "triggerd", triggerd.HashID(id)+".sock")
 }
 
-// sourceDefaults gives schedules their zone. One that counts from a fixed point needs none.
+// sourceDefaults gives schedules their zone. One that counts from a fixed point, or names instants, needs none.
 func (c *checker) sourceDefaults() {
 	for _, conn := range c.cfg.Connections {
 		if conn.Cron == nil {
@@ -153,7 +153,7 @@ func (c *checker) sourceDefaults() {
 			continue
 		}
 		conn.Cron.Timezone = c.cfg.Defaults.Timezone
-		if conn.Cron.Timezone == "" && strings.HasPrefix(conn.Cron.Schedule, "@every ") {
+		if conn.Cron.Timezone == "" && (strings.HasPrefix(conn.Cron.Schedule, "@every ") || len(conn.Cron.At) > 0) {
 			conn.Cron.Timezone = "UTC"
 		}
 	}

@@ -34,21 +34,47 @@ connections:
   m: {cron: {schedule: "@daily", timezone: Local}}
   n: {cron: "0 0 31 4,6,9,11 *"}
 `, []string{
-			"3:13: connections.a.cron.schedule: six fields: a seconds field is not supported, use five fields or @every (leave the seconds out: minute hour day month weekday)",
+			"3:13: connections.a.cron.schedule: six fields: set `seconds: true` if the first one is the second, else write five",
 			"4:13: connections.b.cron.schedule: a zone in the schedule is not supported: set `timezone` (use the key timezone)",
 			"5:13: connections.c.cron.schedule: a zone in the schedule is not supported: set `timezone` (use the key timezone)",
 			`6:13: connections.d.cron.schedule: schedule "0 0 30 2 *" can never fire: no such date`,
 			`7:13: connections.e.cron.schedule: minute field "61": 61 is not between 0 and 59`,
-			`8:13: connections.f.cron.schedule: unknown descriptor "@reboot": use @hourly, @daily, @weekly, @monthly, @yearly or @every <duration>`,
+			`8:13: connections.f.cron.schedule: @reboot is not a time: use a trigger on the event daemon.started of the connection triggerd`,
 			`9:13: connections.g.cron.schedule: "@every 10ms": want whole seconds, from 1s to 8784h0m0s`,
 			"10:13: connections.h.cron.schedule: want five fields (minute hour day month weekday), found 3",
 			"11:24: connections.i.cron.schedule: is empty (leave the key out for the default)",
-			"12:13: connections.j.cron: needs schedule",
-			`13:44: connections.k.cron.catch_up: "all" is not available yet in this version (use latest, none)`,
-			`14:44: connections.l.cron.catch_up: "lastest" is not one of latest, none (did you mean latest?)`,
+			"12:13: connections.j.cron: needs a schedule or instants (one of schedule, at)",
+			`14:44: connections.l.cron.catch_up: "lastest" is not one of latest, none, all (did you mean latest?)`,
 			"14:63: connections.l.cron.timezone: there is no such time zone (use a name of the IANA zone database, for example Europe/Berlin)",
 			"15:44: connections.m.cron.timezone: zone Local depends on the machine (use a name of the IANA zone database, for example Europe/Berlin)",
 			`16:13: connections.n.cron.schedule: schedule "0 0 31 4,6,9,11 *" can never fire: no such date`,
+		}},
+		{"schedules with more", `defaults: {timezone: Europe/London}
+connections:
+  a: {cron: {schedule: "0 0 3 * * *", seconds: true, dst: {gap: skip, fold: both}, catch_up: all, catch_up_window: 7d, catch_up_limit: 5, jitter: 30s}}
+  b: {cron: {at: 2026-12-24T18:00:00Z}}
+  c: {cron: {at: [2026-12-24T18:00:00Z, tomorrow]}}
+  d: {cron: {schedule: "@daily", at: 2026-12-24T18:00:00Z}}
+  e: {cron: {schedule: "@daily", seconds: true, dst: {gap: jump}}}
+  f: {cron: {schedule: "@daily", start: 2026-12-24, end: 2026-12-23}}
+  g: {cron: {schedule: "@daily", end: soon}}
+  h: {cron: {schedule: "@daily", exclude: [2026-12-25, "0 0 * * 0", 2026-13-25]}}
+  i: {cron: {schedule: "@daily", exclude: "every sunday"}}
+  j: {cron: {schedule: "@daily", exclude: "* * * * *"}}
+  k: {cron: {schedule: "0 0 * * L", catch_up_limit: 0}}
+  l: {cron: {at: 2026-12-24T18:00:00Z, seconds: true}}
+`, []string{
+			`5:41: connections.c.cron.at[1]: "tomorrow" is no instant such as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00`,
+			"6:34: connections.d.cron.at: only one of schedule, at can be set",
+			`7:60: connections.e.cron.dst.gap: "jump" is not one of fire_after, skip`,
+			"8:13: connections.f.cron: end is before start",
+			`9:39: connections.g.cron.end: "soon" is no instant such as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00, nor a date such as 2026-12-24`,
+			`10:69: connections.h.cron.exclude[2]: "2026-13-25" is no date`,
+			"11:43: connections.i.cron.exclude[0]: neither a date such as 2026-12-25 nor a schedule of five fields: want five fields (minute hour day month weekday), found 2",
+			"12:13: connections.j.cron: no slot is left: start, end and exclude take all of them away",
+			`13:24: connections.k.cron.schedule: day of week field "L": "L" alone is Saturday in Quartz and the last day elsewhere: write SAT, or 6L for the month's last Saturday`,
+			"13:53: connections.k.cron.catch_up_limit: 0 is too small: at least 1",
+			"14:49: connections.l.cron.seconds: seconds is for a schedule (instants have theirs)",
 		}},
 		{"a schedule without a zone", "connections: {a: {cron: '@daily'}, b: {cron: {schedule: '@daily', timezone: UTC}}, c: {cron: '@every 5m'}}\n", []string{
 			"1:25: connections.a.cron: schedule has no time zone (set timezone here or in defaults; timezone: UTC is one)",

@@ -164,8 +164,10 @@ func (s *schemaBuilder) fields(t reflect.Type, def *jsonschema.Schema) {
 		}
 		def.OneOf = oneRequired(keys)
 	}
-	if keys := kindsOf(t, "action"); len(keys) > 0 {
-		def.OneOf = oneRequired(keys)
+	for _, kind := range []string{"action", "times"} {
+		if keys := kindsOf(t, kind); len(keys) > 0 {
+			def.OneOf = oneRequired(keys)
+		}
 	}
 	if t == reflect.TypeFor[Secret]() {
 		def.OneOf = oneRequired(keysOf(t))

@@ -12,7 +12,7 @@ import "time"
 //	required  "true": the key must be there
 //	size      how many items a list must have at least
 //	format    "name", "timezone" or "labels"
-//	kind      exactly one of the fields of this kind is set: "source" or "action"
+//	kind      exactly one of the fields of this kind is set: "source", "action" or "times"
 //	expr      CEL: "filter", "key" or "request"
 //	template  text with ${{ CEL }}: "action" or "decision"
 //	path      a path relative to the file that names it: "file" or "glob"
@@ -149,10 +149,25 @@ type Verify struct {
 
 // Cron is a schedule. A plain string in the file is the schedule.
 type Cron struct {
-	_        struct{} `short:"schedule"`
-	Schedule string   `yaml:"schedule" required:"true"`                                 // Five fields, a @descriptor or "@every <duration>".
-	Timezone string   `yaml:"timezone" format:"timezone"`                               // IANA zone; default defaults.timezone. One of the two is required.
-	CatchUp  string   `yaml:"catch_up" default:"latest" enum:"latest|none" later:"all"` // What to do about slots that passed while the daemon was down: fire the latest, or none.
+	_             struct{}   `short:"schedule"`
+	Schedule      string     `yaml:"schedule" kind:"times"`                             // Five fields, a @descriptor or "@every <duration>"; see docs/schedules.md. This or at is required.
+	Seconds       bool       `yaml:"seconds"`                                           // The schedule has six fields, the first of which is the second.
+	At            StringList `yaml:"at" kind:"times" size:"1"`                          // Single instants in place of a schedule, for example 2026-12-24T18:00:00Z.
+	Timezone      string     `yaml:"timezone" format:"timezone"`                        // IANA zone; default defaults.timezone. One of the two is required for a schedule.
+	DST           DST        `yaml:"dst"`                                               // What daylight saving does to fixed times.
+	CatchUp       string     `yaml:"catch_up" default:"latest" enum:"latest|none|all"`  // What to do about slots that passed while the daemon was down: fire the latest, none, or all of them, in order.
+	CatchUpWindow Duration   `yaml:"catch_up_window" default:"24h" min:"1s" max:"366d"` // How old a missed slot may be and still fire.
+	CatchUpLimit  int        `yaml:"catch_up_limit" default:"100" min:"1" max:"10000"`  // How many missed slots fire at most with catch_up: all; the newest do.
+	Jitter        Duration   `yaml:"jitter" max:"24h"`                                  // Each slot fires up to this much later, by an amount of its own. Its id stays the time that it is scheduled for.
+	Start         string     `yaml:"start"`                                             // No slot before this: a date in the zone, or an instant.
+	End           string     `yaml:"end"`                                               // No slot after this: a date in the zone (that day is included), or an instant.
+	Exclude       StringList `yaml:"exclude"`                                           // Dates without a slot, for example 2026-12-25, and schedules in whose minutes there is none.
+}
+
+// DST says what becomes of a fixed time (one whose minute and hour name times) when the clock skips it or shows it twice.
+type DST struct {
+	Gap  string `yaml:"gap" default:"fire_after" enum:"fire_after|skip"` // A time that does not exist fires right after the gap, or not at all.
+	Fold string `yaml:"fold" default:"first" enum:"first|both"`          // A time that comes twice fires on the first occurrence, or on both.
 }
 
 // Push lets apps publish on <prefix>.push.<connection>.<type>.

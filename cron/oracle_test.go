@@ -47,7 +47,7 @@ func TestNextAgreesWithOtherEngines(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				s, err := Parse(c.Expr, loc)
+				s, err := Parse(c.Expr, Options{Zone: loc})
 				if err != nil {
 					t.Errorf("Parse(%q): %v", c.Expr, err)
 					continue
@@ -66,7 +66,7 @@ func TestNextAgreesWithOtherEngines(t *testing.T) {
 
 func TestParseRefusesWhatOtherEnginesRefuse(t *testing.T) {
 	for _, expr := range readLines[string](t, "invalid.jsonl", 80) {
-		if s, err := Parse(expr, time.UTC); err == nil {
+		if s, err := Parse(expr, Options{Zone: time.UTC}); err == nil {
 			t.Errorf("Parse(%q) accepted it; next slot %v", expr, s.Next(time.Unix(0, 0)))
 		}
 	}

@@ -6,27 +6,35 @@ import (
 	"strings"
 )
 
-// field is one of the five: its name in errors and the values that it may take.
+// field is one of the six: its name in errors and the values that it may take.
 type field struct {
 	name     string
 	min, max int
 	names    []string // names[i] stands for min+i
 	question bool     // `?` is allowed
+	// special reads what depends on the month, and reports whether it was that; nil = there is no such thing in this field.
+	special func(f field, part string, d *days) (bool, error)
 }
 
-// The five fields in order. The weekday goes up to 7, which is Sunday again.
-var fields = [5]field{
+// The fields in order, the first of which is optional. The weekday goes up to 7, which is Sunday again.
+var fields = [6]field{
+	{name: "second", min: 0, max: 59},
 	{name: "minute", min: 0, max: 59},
 	{name: "hour", min: 0, max: 23},
-	{name: "day of month", min: 1, max: 31, question: true},
+	{name: "day of month", min: 1, max: 31, question: true, special: dayOfMonth},
 	{name: "month", min: 1, max: 12, names: []string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"}},
-	{name: "day of week", min: 0, max: 7, names: []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}, question: true},
+	{name: "day of week", min: 0, max: 7, names: []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}, question: true, special: dayOfWeek},
 }
 
+// parse reads six fields, or with a second of 0 the last five.
 func (s *spec) parse(texts []string) error {
-	sets := [5]*uint64{&s.minute, &s.hour, &s.dom, &s.month, &s.dow}
+	withSeconds := len(texts) == len(fields)
+	if !withSeconds {
+		texts = append([]string{"0"}, texts...)
+	}
+	sets := [6]*uint64{&s.second, &s.minute, &s.hour, &s.dom, &s.month, &s.dow}
 	for i, f := range fields {
-		set, err := f.parse(texts[i])
+		set, err := f.parse(texts[i], &s.days)
 		if err != nil {
 			return fmt.Errorf("%s field %q: %w", f.name, texts[i], err)
 		}
@@ -36,15 +44,22 @@ func (s *spec) parse(texts []string) error {
 		s.dow |= 1
 	}
 	star := func(i int) bool { return texts[i][0] == '*' || texts[i][0] == '?' }
-	s.interval = star(0) || star(1)
-	s.anyDay = star(2) || star(4)
+	s.interval = star(0) || star(1) || star(2)
+	s.anyDay = star(3) || star(5)
 	return nil
 }
 
-// parse reads a comma-separated list into a set of bits.
-func (f field) parse(text string) (uint64, error) {
+// parse reads a comma-separated list into a set of bits, and into d what depends on the month.
+func (f field) parse(text string, d *days) (uint64, error) {
 	var set uint64
 	for _, part := range strings.Split(text, ",") {
+		if f.special != nil {
+			if ok, err := f.special(f, part, d); err != nil {
+				return 0, err
+			} else if ok {
+				continue
+			}
+		}
 		bits, err := f.part(part)
 		if err != nil {
 			return 0, err
@@ -116,12 +131,25 @@ func (f field) value(text string) (int, error) {
 	}
 	v, err := number(text)
 	if err != nil {
-		return 0, err
+		return 0, foreign(text, err)
 	}
 	if v < f.min || v > f.max {
 		return 0, fmt.Errorf("%d is not between %d and %d", v, f.min, f.max)
 	}
 	return v, nil
+}
+
+// foreign names what other cron dialects have and this one has not.
+func foreign(text string, err error) error {
+	switch {
+	case strings.Contains(text, "~"):
+		return fmt.Errorf("%q: a random range is not supported: use jitter", text)
+	case strings.HasPrefix(strings.ToUpper(text), "H"):
+		return fmt.Errorf("%q: H (of Jenkins) is not supported: use jitter", text)
+	case strings.ContainsAny(text, "#"), strings.HasSuffix(strings.ToUpper(text), "L"), strings.HasSuffix(strings.ToUpper(text), "W"):
+		return fmt.Errorf("%q: L and W belong into the day fields, # into the day of week", text)
+	}
+	return err
 }
 
 // number accepts ASCII digits only: strconv would take signs as well.

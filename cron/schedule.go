@@ -19,9 +19,32 @@ type Schedule interface {
 	String() string
 }
 
-// Parse reads a schedule that is meant in zone loc. It refuses what can never fire. Errors name the field and what is wrong with it.
-func Parse(expr string, loc *time.Location) (Schedule, error) {
+// Gap says what becomes of a fixed time that the clock skips when it is put forward.
+type Gap string
+
+// Fold says what becomes of a fixed time that the clock shows twice when it is put back.
+type Fold string
+
+// The rules of daylight saving (promise P12). They are about fixed times; intervals follow the clock on the wall.
+const (
+	GapFireAfter Gap  = "fire_after" // once, at the first instant after the gap
+	GapSkip      Gap  = "skip"       // not at all
+	FoldFirst    Fold = "first"      // on the first occurrence only
+	FoldBoth     Fold = "both"       // on both
+)
+
+// Options say how the text of a schedule is meant.
+type Options struct {
+	Zone    *time.Location // required
+	Seconds bool           // there are six fields, the first of which is the second
+	Gap     Gap            // "" = [GapFireAfter]
+	Fold    Fold           // "" = [FoldFirst]
+}
+
+// Parse reads a schedule. It refuses what can never fire. Errors name the field and what is wrong with it.
+func Parse(expr string, o Options) (Schedule, error) {
 	expr = strings.TrimSpace(expr)
+	loc := o.Zone
 	if loc == nil {
 		return nil, errors.New("schedule has no time zone")
 	}
@@ -37,18 +60,28 @@ func Parse(expr string, loc *time.Location) (Schedule, error) {
 	fields := strings.Fields(expr)
 	if strings.HasPrefix(expr, "@") {
 		spec, ok := descriptors[expr]
+		if expr == "@reboot" {
+			return nil, errors.New("@reboot is not a time: use a trigger on the event daemon.started of the connection triggerd")
+		}
 		if !ok {
 			return nil, fmt.Errorf("unknown descriptor %q: use @hourly, @daily, @weekly, @monthly, @yearly or @every <duration>", expr)
 		}
 		fields = strings.Fields(spec)
 	}
-	switch {
-	case len(fields) == 6:
-		return nil, errors.New("six fields: a seconds field is not supported, use five fields or @every")
-	case len(fields) != 5:
-		return nil, fmt.Errorf("want five fields (minute hour day month weekday), found %d", len(fields))
+	switch n := len(fields); {
+	case strings.HasPrefix(expr, "@"):
+	case n == 6 && !o.Seconds:
+		return nil, errors.New("six fields: set `seconds: true` if the first one is the second, else write five")
+	case n == 7:
+		return nil, errors.New("seven fields: a year is not supported, use start and end, or at")
+	case n == 5 && o.Seconds:
+		return nil, errors.New("five fields with `seconds: true`: want six (second minute hour day month weekday)")
+	case n != 6 && o.Seconds:
+		return nil, fmt.Errorf("want six fields (second minute hour day month weekday), found %d", n)
+	case n != 5 && !o.Seconds:
+		return nil, fmt.Errorf("want five fields (minute hour day month weekday), found %d", n)
 	}
-	s := &spec{expr: expr, loc: loc}
+	s := &spec{expr: expr, loc: loc, skipGap: o.Gap == GapSkip, bothFolds: o.Fold == FoldBoth}
 	if err := s.parse(fields); err != nil {
 		return nil, err
 	}

@@ -35,11 +35,11 @@ func TestParseErrorsNameTheProblem(t *testing.T) {
 		"? * * * *":                    "minute",
 		"0 0 99999999999999999999 * *": "out of range",
 	} {
-		if _, err := Parse(expr, time.UTC); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Parse(expr, Options{Zone: time.UTC}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Parse(%q) = %v, want an error with %q", expr, err, want)
 		}
 	}
-	if _, err := Parse("* * * * *", nil); err == nil {
+	if _, err := Parse("* * * * *", Options{}); err == nil {
 		t.Error("a schedule without a zone was accepted")
 	}
 }
@@ -78,7 +78,7 @@ func TestNextAgainstAPlainWalk(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		s, err := Parse(rapid.SampledFrom(exprs).Draw(rt, "expr"), loc)
+		s, err := Parse(rapid.SampledFrom(exprs).Draw(rt, "expr"), Options{Zone: loc})
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func BenchmarkNext(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s, err := Parse("30 2 * * 1-5", loc)
+	s, err := Parse("30 2 * * 1-5", Options{Zone: loc})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func FuzzParse(f *testing.F) {
 	}
 	from := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, expr string) {
-		s, err := Parse(expr, time.UTC)
+		s, err := Parse(expr, Options{Zone: time.UTC})
 		if err != nil {
 			return
 		}

@@ -1,10 +1,12 @@
 package cron
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"strings"
 	"time"
 
@@ -15,6 +17,9 @@ import (
 // TickType is the type of every scheduled event.
 const TickType = "tick"
 
+// MissedType is the type of the event that says which slots did not fire. Triggers see it only when they ask for it.
+const MissedType = "schedule.missed"
+
 // CatchUp says what becomes of slots that passed while nobody was there to fire them.
 type CatchUp string
 
@@ -22,11 +27,14 @@ type CatchUp string
 const (
 	CatchUpLatest CatchUp = "latest" // the newest missed slot fires, late; older ones do not
 	CatchUpNone   CatchUp = "none"   // no missed slot fires
+	CatchUpAll    CatchUp = "all"    // all of them fire, late and in order
 )
 
 const (
 	// WindowDefault is how old a missed slot may be and still be caught up.
 	WindowDefault = 24 * time.Hour
+	// LimitDefault is how many missed slots fire at most with [CatchUpAll]: the newest.
+	LimitDefault = 100
 	// reread is how often the wall clock is read at least: timers do not see sleep and clock steps (promise P13).
 	reread = 30 * time.Second
 	// stall is how late a running source may be and still fire every slot, whatever the rule of catching up: a busy machine
@@ -35,12 +43,15 @@ const (
 )
 
 // Source fires an event for each slot of a schedule. The event's id is the slot in UTC (RFC 3339), so a slot fires once,
-// whoever fires it. Its cursor is the last slot with the zone and the expression it belonged to: when those change, the source
+// whoever fires it. Slots that do not fire are recorded by an event of type [MissedType].
+// Its cursor is the last slot with the zone and the expression it belonged to: when those change, the source
 // starts from now instead of filling in the past. The first start ever does too.
 type Source struct {
 	Schedule Schedule
 	CatchUp  CatchUp       // "" = latest
 	Window   time.Duration // 0 = [WindowDefault]
+	Limit    int           // 0 = [LimitDefault]
+	Jitter   time.Duration // each slot fires up to this much later, by an amount that is the slot's own in every daemon
 }
 
 // Tick is the payload of an event.
@@ -49,10 +60,23 @@ type Tick struct {
 	Local     string     `json:"local"`              // the slot in the schedule's zone
 	Previous  *time.Time `json:"previous,omitempty"` // the slot before it that was dealt with
 	Next      *time.Time `json:"next,omitempty"`     // the slot after it
-	LateByMS  int64      `json:"late_by_ms"`         // how long after the slot the event was made
+	LateByMS  int64      `json:"late_by_ms"`         // how long after the slot (and its jitter) the event was made
+	JitterMS  int64      `json:"jitter_ms,omitempty"`
 	CatchUp   bool       `json:"catch_up"`           // the slot was missed and fires late
+	Backfill  string     `json:"backfill,omitempty"` // the batch that opened it
 	Schedule  string     `json:"schedule"`
 	Timezone  string     `json:"timezone"`
+}
+
+// Missed is the payload of a [MissedType] event.
+type Missed struct {
+	From     time.Time `json:"from"`   // the oldest slot that did not fire
+	To       time.Time `json:"to"`     // the newest
+	Slots    int       `json:"slots"`  // how many there are, without those that Beyond stands for
+	Beyond   bool      `json:"beyond"` // more than these, from From on: older than the window, not counted
+	CatchUp  CatchUp   `json:"catch_up"`
+	Schedule string    `json:"schedule"`
+	Timezone string    `json:"timezone"`
 }
 
 // Run fires ticks until ctx ends. A tick that the store cannot take is kept until it can; slots at or before the cursor never fire
@@ -129,26 +153,62 @@ func (r *run) step(ctx context.Context, now time.Time, starting bool) (time.Dura
 		return reread, nil
 	}
 	r.checkClock(now)
-	if next.After(now) {
+	if next = next.Add(r.jitter(next)); next.After(now) {
 		return min(next.Sub(now), reread), nil
 	}
 	d := r.due(now, starting)
-	if d.missed > 0 {
-		r.rt.Log.Warn().Int("missed", d.missed).Time("first", d.first).Time("last", d.newest).
-			Bool("caught_up", d.caughtUp).Bool("beyond_window", d.beyond).Msg("slots were missed")
+	if err := r.record(ctx, &d, now); err != nil {
+		return 0, err
 	}
-	for _, slot := range d.fire {
-		if err := r.fire(ctx, slot, d.caughtUp); err != nil {
+	for _, slot := range d.late {
+		if err := r.fire(ctx, slot, true); err != nil {
 			return 0, err
 		}
 	}
-	if d.newest.After(r.last) {
-		if _, err := r.emit.EmitPage(ctx, nil, r.cursor(d.newest)); err != nil {
+	for _, slot := range d.fresh {
+		if err := r.fire(ctx, slot, false); err != nil {
 			return 0, err
 		}
-		r.last = d.newest
 	}
 	return 0, nil
+}
+
+// record stores which slots do not fire, and the position behind them.
+func (r *run) record(ctx context.Context, d *dueSlots, now time.Time) error {
+	if d.missed == 0 && !d.beyond {
+		return nil
+	}
+	m := Missed{
+		From: d.first.UTC(), To: d.passed.UTC(), Slots: d.missed, Beyond: d.beyond, CatchUp: r.rule(),
+		Schedule: r.Schedule.String(), Timezone: r.Schedule.Location().String(),
+	}
+	payload, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode missed slots: %w", err)
+	}
+	r.rt.Log.Warn().Int("missed", d.missed).Time("first", d.first).Time("last", d.passed).Int("caught_up", len(d.late)).
+		Bool("beyond_window", d.beyond).Msg("slots were missed")
+	_, err = r.emit.Emit(ctx, triggerd.Event{
+		ID: "missed:" + m.From.Format(time.RFC3339) + "/" + m.To.Format(time.RFC3339), Type: MissedType, Time: now,
+		ContentType: "application/json", Payload: payload, Cursor: r.cursor(d.passed),
+	})
+	if err != nil {
+		return fmt.Errorf("store missed slots: %w", err)
+	}
+	r.last = d.passed
+	return nil
+}
+
+func (r *run) rule() CatchUp { return cmp.Or(r.CatchUp, CatchUpLatest) }
+
+// jitter is how much later than at its time a slot fires: the same in every daemon, and after every restart.
+func (r *run) jitter(slot time.Time) time.Duration {
+	if r.Jitter <= 0 {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%s %d", identity(r.Schedule), slot.Unix())
+	return time.Duration(h.Sum64() % uint64(r.Jitter)).Truncate(time.Millisecond)
 }
 
 // checkClock tells operators about a clock that runs behind the slots that fired already.
@@ -169,49 +229,54 @@ func (r *run) checkClock(now time.Time) {
 	}
 }
 
-// dueSlots is what a step found between the last slot and now.
+// dueSlots is what a step found between the last slot and now. All that does not fire comes before all that does.
 type dueSlots struct {
-	fire     []time.Time // in order
-	caughtUp bool        // fire holds one missed slot
-	missed   int         // slots that do not fire, without those beyond the window
-	first    time.Time   // the oldest of them
-	newest   time.Time   // the newest due slot, fired or not; the edge of the window when there is none in it
-	beyond   bool        // older ones than the window were missed as well
+	missed int       // slots that do not fire, without those beyond the window
+	first  time.Time // the oldest of them
+	passed time.Time // the newest of them; the edge of the window when there is none in it
+	beyond bool      // older ones than the window were missed as well
+	late   []time.Time
+	fresh  []time.Time
+}
+
+func (d *dueSlots) miss(slot time.Time) {
+	if d.first.IsZero() {
+		d.first = slot
+	}
+	d.passed = slot
+	d.missed++
 }
 
 // due sorts the slots that have passed into those that fire and those that do not. A running source fires what a stall held up;
 // what passed before the source started, or longer ago than a stall, follows the rule of catching up.
-func (r *run) due(now time.Time, starting bool) dueSlots {
-	window := r.Window
-	if window <= 0 {
-		window = WindowDefault
-	}
-	var d dueSlots
+func (r *run) due(now time.Time, starting bool) (d dueSlots) {
 	from := r.last
-	if oldest := now.Add(-window).Truncate(time.Second); r.Schedule.Next(from).Before(oldest) {
+	oldest := now.Add(-cmp.Or(max(r.Window, 0), WindowDefault)).Truncate(time.Second)
+	if next := r.Schedule.Next(from); next.Before(oldest) {
 		// Slots beyond the window are not counted one by one: there may be millions.
-		d.beyond, d.first, from = true, r.Schedule.Next(from), oldest.Add(-time.Second)
-		d.newest = from
+		from = oldest.Add(-time.Second)
+		d.beyond, d.first, d.passed = true, next, from
 	}
-	var missed time.Time
-	for slot := r.Schedule.Next(from); !slot.IsZero() && !slot.After(now); slot = r.Schedule.Next(slot) {
-		d.newest = slot
-		if !starting && now.Sub(slot) <= stall {
-			d.fire = append(d.fire, slot)
+	limit := map[CatchUp]int{CatchUpLatest: 1, CatchUpAll: cmp.Or(max(r.Limit, 0), LimitDefault)}[r.rule()]
+	for slot := r.Schedule.Next(from); !slot.IsZero(); slot = r.Schedule.Next(slot) {
+		at := slot.Add(r.jitter(slot))
+		if at.After(now) {
+			break
+		}
+		if !starting && now.Sub(at) <= stall {
+			d.fresh = append(d.fresh, slot)
 			continue
 		}
-		if d.first.IsZero() {
-			d.first = slot
+		if d.late = append(d.late, slot); len(d.late) > limit {
+			d.miss(d.late[0])
+			d.late = d.late[1:]
 		}
-		missed = slot
-		d.missed++
 	}
-	if len(d.fire) == 0 && !missed.IsZero() && r.CatchUp != CatchUpNone {
-		d.fire, d.caughtUp = []time.Time{missed}, true
-		d.missed--
-	}
-	if d.beyond {
-		d.missed++
+	if r.rule() == CatchUpLatest && len(d.fresh) > 0 { // a newer one than all of those fires anyway
+		for _, slot := range d.late {
+			d.miss(slot)
+		}
+		d.late = nil
 	}
 	return d
 }
@@ -223,7 +288,8 @@ func (r *run) fire(ctx context.Context, slot time.Time, caughtUp bool) error {
 		Local:     slot.In(r.Schedule.Location()).Format(time.RFC3339),
 		Next:      utc(r.Schedule.Next(slot)),
 		Previous:  utc(r.previous()),
-		LateByMS:  max(wall().Sub(slot).Milliseconds(), 0),
+		LateByMS:  max(wall().Sub(slot.Add(r.jitter(slot))).Milliseconds(), 0),
+		JitterMS:  r.jitter(slot).Milliseconds(),
 		CatchUp:   caughtUp,
 		Schedule:  r.Schedule.String(),
 		Timezone:  r.Schedule.Location().String(),
@@ -268,7 +334,7 @@ func (r *run) cursor(slot time.Time) triggerd.Cursor {
 	return triggerd.Cursor(slot.UTC().Format(time.RFC3339) + " " + r.identity())
 }
 
-func (r *run) identity() string { return r.Schedule.Location().String() + " " + r.Schedule.String() }
+func (r *run) identity() string { return r.Schedule.Location().String() + " " + identity(r.Schedule) }
 
 // parseCursor reads a cursor and reports whether it belongs to the present schedule. A bare time does.
 func (r *run) parseCursor(c triggerd.Cursor) (last time.Time, same bool, err error) {

@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 
 func mustParse(t *testing.T, expr string, loc *time.Location) Schedule {
 	t.Helper()
-	s, err := Parse(expr, loc)
+	s, err := Parse(expr, Options{Zone: loc})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,26 @@ func begin(t *testing.T, mem *sourcetest.Memory, s *Source, log *bytes.Buffer) (
 func ids(mem *sourcetest.Memory) []string {
 	var out []string
 	for _, ev := range mem.Events() {
-		out = append(out, ev.ID)
+		if ev.Type == TickType {
+			out = append(out, ev.ID)
+		}
+	}
+	return out
+}
+
+// missed are the records of slots that did not fire.
+func missed(t *testing.T, mem *sourcetest.Memory) []Missed {
+	t.Helper()
+	var out []Missed
+	for _, ev := range mem.Events() {
+		var m Missed
+		if ev.Type != MissedType {
+			continue
+		}
+		if err := json.Unmarshal(ev.Payload, &m); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, m)
 	}
 	return out
 }
@@ -89,6 +108,9 @@ func ticks(t *testing.T, mem *sourcetest.Memory) []Tick {
 	var out []Tick
 	for _, ev := range mem.Events() {
 		var tick Tick
+		if ev.Type != TickType {
+			continue
+		}
 		if err := json.Unmarshal(ev.Payload, &tick); err != nil {
 			t.Fatal(err)
 		}

@@ -7,11 +7,13 @@ import (
 
 // spec is a schedule of five fields. Bit v of a set says that value v matches.
 type spec struct {
-	expr                          string
-	loc                           *time.Location
-	minute, hour, dom, month, dow uint64
-	interval                      bool // minute or hour begins with `*`: follows the wall clock through a change of offset
-	anyDay                        bool // a day field begins with `*`: both must match, else either
+	expr                                  string
+	loc                                   *time.Location
+	second, minute, hour, dom, month, dow uint64
+	days                                  days
+	interval                              bool // second, minute or hour begins with `*`: follows the wall clock through a change of offset
+	anyDay                                bool // a day field begins with `*`: both must match, else either
+	skipGap, bothFolds                    bool
 }
 
 const (
@@ -30,7 +32,7 @@ func (s *spec) Next(after time.Time) time.Time {
 			return time.Unix(t, 0).In(s.loc)
 		}
 		local := t + z.offset
-		if !s.interval {
+		if !s.interval && !s.bothFolds {
 			local = max(local, z.repeatedUntil)
 		}
 		if at, ok := s.nextLocal(local, z.localEnd); ok {
@@ -84,16 +86,15 @@ func (s *spec) zoneAt(t int64) zone {
 
 // skippedBy reports whether a fixed time lies in the gap that the clock jumped over when z began.
 func (s *spec) skippedBy(z zone) bool {
-	if s.interval || z.offset <= z.before {
+	if s.interval || s.skipGap || z.offset <= z.before {
 		return false
 	}
 	_, ok := s.nextLocal(z.start+z.before, z.start+z.offset)
 	return ok
 }
 
-// nextLocal returns the first matching minute in [from, end) of local time.
+// nextLocal returns the first matching second in [from, end) of local time.
 func (s *spec) nextLocal(from, end int64) (int64, bool) {
-	from = ceil(from, minuteSeconds)
 	day := time.Unix(from, 0).UTC()
 	midnight := floor(from, daySeconds)
 	for stop := min(end, from+horizon); midnight < stop; {
@@ -113,23 +114,27 @@ func (s *spec) nextLocal(from, end int64) (int64, bool) {
 	return 0, false
 }
 
-// nextInDay returns the first matching minute of any day that is not before from; both are in seconds since midnight.
+// nextInDay returns the first matching second of any day that is not before from; both are in seconds since midnight.
 func (s *spec) nextInDay(from int64) (int64, bool) {
-	hour, minute := from/3600, from%3600/minuteSeconds
+	hour, minute, second := from/3600, from%3600/minuteSeconds, from%minuteSeconds
 	for h := nextBit(s.hour, hour); h < 24; h = nextBit(s.hour, h+1) {
-		first := int64(0)
-		if h == hour {
-			first = minute
+		if h > hour {
+			minute, second = 0, 0
 		}
-		if m := nextBit(s.minute, first); m < 60 {
-			return h*3600 + m*minuteSeconds, true
+		for m := nextBit(s.minute, minute); m < 60; m = nextBit(s.minute, m+1) {
+			if m > minute {
+				second = 0
+			}
+			if sec := nextBit(s.second, second); sec < 60 {
+				return h*3600 + m*minuteSeconds + sec, true
+			}
 		}
 	}
 	return 0, false
 }
 
 func (s *spec) matchesDay(day time.Time) bool {
-	dom, dow := s.dom&(1<<day.Day()) != 0, s.dow&(1<<int(day.Weekday())) != 0
+	dom, dow := s.dom&(1<<day.Day()) != 0 || s.days.inMonth(day), s.dow&(1<<int(day.Weekday())) != 0 || s.days.inWeek(day)
 	if s.anyDay {
 		return dom && dow
 	}
@@ -157,5 +162,3 @@ func floor(v, unit int64) int64 {
 	}
 	return v - r
 }
-
-func ceil(v, unit int64) int64 { return -floor(-v, unit) }

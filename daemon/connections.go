@@ -201,15 +201,13 @@ func (d *Daemon) startSource(ctx context.Context, c *connection, name string) er
 }
 
 func cronSource(c *configs.Cron) (sources.Source, error) {
-	loc, err := time.LoadLocation(c.Timezone)
+	s, err := c.Build()
 	if err != nil {
-		return nil, fmt.Errorf("load time zone: %w", err)
+		return nil, fmt.Errorf("build schedule: %w", err)
 	}
-	s, err := cron.Parse(c.Schedule, loc)
-	if err != nil {
-		return nil, fmt.Errorf("parse schedule: %w", err)
-	}
-	return &cron.Source{Schedule: s, CatchUp: cron.CatchUp(c.CatchUp)}, nil
+	return &cron.Source{
+		Schedule: s, CatchUp: cron.CatchUp(c.CatchUp), Window: time.Duration(c.CatchUpWindow), Limit: c.CatchUpLimit, Jitter: time.Duration(c.Jitter),
+	}, nil
 }
 
 // owned makes emitters that own their connection: each start of the source writes the fence anew, so a start that is left over cannot append.

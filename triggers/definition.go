@@ -25,7 +25,7 @@ type Definition struct {
 	Name        string   `json:"name"`                // present name
 	Key         string   `json:"key"`                 // the first name it ever had; part of turn keys
 	Connections []string `json:"connections"`         // keys of connections
-	Events      []string `json:"events,omitempty"`    // globs over dotted types, see MatchType; none = every type but `gap`
+	Events      []string `json:"events,omitempty"`    // globs over dotted types, see MatchType; none = every type but `gap` and `schedule.missed`
 	Filter      string   `json:"filter,omitempty"`    // CEL, bool; "" = every event
 	Thread      string   `json:"thread,omitempty"`    // CEL, a key; "" = no thread
 	Scope       string   `json:"scope,omitempty"`     // of the thread: "" or "trigger", or a name that triggers share
@@ -172,7 +172,7 @@ func matchReasons(d Definition) []string {
 		with = ", the filter is true"
 	}
 	if len(d.Events) == 0 {
-		return []string{"every event type but gap" + with}
+		return []string{"every event type but gap and schedule.missed" + with}
 	}
 	reasons := make([]string, len(d.Events))
 	for i, glob := range d.Events {
@@ -184,7 +184,7 @@ func matchReasons(d Definition) []string {
 // matchType finds the glob that the type fits.
 func (t *trigger) matchType(typ string) (int, bool) {
 	if len(t.def.Events) == 0 {
-		return 0, typ != gapType
+		return 0, !quiet(typ)
 	}
 	for i, glob := range t.def.Events {
 		if MatchType(glob, typ) {
@@ -197,7 +197,7 @@ func (t *trigger) matchType(typ string) (int, bool) {
 // whyNotType says that no glob fits.
 func (t *trigger) whyNotType(typ string) string {
 	if len(t.def.Events) == 0 {
-		return "event type gap is matched only where `event` names it"
+		return "event type " + typ + " is matched only where `event` names it"
 	}
 	quoted := make([]string, len(t.def.Events))
 	for i, glob := range t.def.Events {
@@ -209,6 +209,6 @@ func (t *trigger) whyNotType(typ string) string {
 	return fmt.Sprintf("event: none of %s matches type %q", strings.Join(quoted, ", "), typ)
 }
 
-// gapType is the type of the event that says that events may be missing. It has no payload of the source's own,
-// so a trigger gets it only by asking for it.
-const gapType = "gap"
+// quiet reports whether a type says that something did not come: that events may be missing, or which slots of a schedule did not fire.
+// A trigger gets such events only by asking for them.
+func quiet(typ string) bool { return typ == "gap" || typ == "schedule.missed" }
