@@ -37,9 +37,9 @@ const (
 	LimitDefault = 100
 	// reread is how often the wall clock is read at least: timers do not see sleep and clock steps (promise P13).
 	reread = 30 * time.Second
-	// stall is how late a running source may be and still fire every slot, whatever the rule of catching up: a busy machine
-	// or a short freeze is not down-time.
-	stall = time.Minute
+	// grace is how late a slot is not missed yet, whatever the rule of catching up: a busy machine, a short freeze, a restart or a takeover by another
+	// daemon is not down-time.
+	grace = time.Minute
 )
 
 // Source fires an event for each slot of a schedule. The event's id is the slot in UTC (RFC 3339), so a slot fires once,
@@ -87,8 +87,8 @@ func (s *Source) Run(ctx context.Context, rt sources.Runtime) error {
 		return stopped(ctx, err)
 	}
 	rt.Status.Running()
-	for starting := true; ; starting = false {
-		wait, err := r.step(ctx, wall(), starting)
+	for {
+		wait, err := r.step(ctx, wall())
 		if err == nil {
 			err = sources.Sleep(ctx, wait)
 		}
@@ -147,7 +147,7 @@ func (r *run) start(ctx context.Context) error {
 }
 
 // step fires what is due at now and returns how long to wait before the next look.
-func (r *run) step(ctx context.Context, now time.Time, starting bool) (time.Duration, error) {
+func (r *run) step(ctx context.Context, now time.Time) (time.Duration, error) {
 	next := r.Schedule.Next(r.last)
 	if next.IsZero() {
 		return reread, nil
@@ -156,7 +156,7 @@ func (r *run) step(ctx context.Context, now time.Time, starting bool) (time.Dura
 	if next = next.Add(r.jitter(next)); next.After(now) {
 		return min(next.Sub(now), reread), nil
 	}
-	d := r.due(now, starting)
+	d := r.due(now)
 	if err := r.record(ctx, &d, now); err != nil {
 		return 0, err
 	}
@@ -247,9 +247,9 @@ func (d *dueSlots) miss(slot time.Time) {
 	d.missed++
 }
 
-// due sorts the slots that have passed into those that fire and those that do not. A running source fires what a stall held up;
-// what passed before the source started, or longer ago than a stall, follows the rule of catching up.
-func (r *run) due(now time.Time, starting bool) (d dueSlots) {
+// due sorts the slots that have passed into those that fire and those that do not. What is less than a minute late fires; what passed longer ago was
+// missed, and follows the rule of catching up.
+func (r *run) due(now time.Time) (d dueSlots) {
 	from := r.last
 	oldest := now.Add(-cmp.Or(max(r.Window, 0), WindowDefault)).Truncate(time.Second)
 	if next := r.Schedule.Next(from); next.Before(oldest) {
@@ -263,7 +263,7 @@ func (r *run) due(now time.Time, starting bool) (d dueSlots) {
 		if at.After(now) {
 			break
 		}
-		if !starting && now.Sub(at) <= stall {
+		if now.Sub(at) < grace {
 			d.fresh = append(d.fresh, slot)
 			continue
 		}
@@ -283,34 +283,36 @@ func (r *run) due(now time.Time, starting bool) (d dueSlots) {
 
 // fire stores the tick of a slot, however long that takes.
 func (r *run) fire(ctx context.Context, slot time.Time, caughtUp bool) error {
-	tick := Tick{
-		Scheduled: slot.UTC(),
-		Local:     slot.In(r.Schedule.Location()).Format(time.RFC3339),
-		Next:      utc(r.Schedule.Next(slot)),
-		Previous:  utc(r.previous()),
-		LateByMS:  max(wall().Sub(slot.Add(r.jitter(slot))).Milliseconds(), 0),
-		JitterMS:  r.jitter(slot).Milliseconds(),
-		CatchUp:   caughtUp,
-		Schedule:  r.Schedule.String(),
-		Timezone:  r.Schedule.Location().String(),
-	}
-	payload, err := json.Marshal(tick)
+	tick := tickOf(r.Schedule, slot)
+	tick.Previous = utc(r.previous())
+	tick.LateByMS = max(wall().Sub(slot.Add(r.jitter(slot))).Milliseconds(), 0)
+	tick.JitterMS = r.jitter(slot).Milliseconds()
+	tick.CatchUp = caughtUp
+	ev, err := tick.event()
 	if err != nil {
-		return fmt.Errorf("encode tick: %w", err)
+		return err
 	}
-	ev := triggerd.Event{
-		ID:          slot.UTC().Format(time.RFC3339),
-		Type:        TickType,
-		Time:        slot,
-		ContentType: "application/json",
-		Payload:     payload,
-		Cursor:      r.cursor(slot),
-	}
+	ev.Cursor = r.cursor(slot)
 	if _, err := r.emit.Emit(ctx, ev); err != nil {
 		return fmt.Errorf("store tick %s: %w", ev.ID, err)
 	}
 	r.last = slot
 	return nil
+}
+
+func tickOf(s Schedule, slot time.Time) Tick {
+	return Tick{
+		Scheduled: slot.UTC(), Local: slot.In(s.Location()).Format(time.RFC3339), Next: utc(s.Next(slot)),
+		Schedule: s.String(), Timezone: s.Location().String(),
+	}
+}
+
+func (t Tick) event() (triggerd.Event, error) {
+	payload, err := json.Marshal(t)
+	if err != nil {
+		return triggerd.Event{}, fmt.Errorf("encode tick: %w", err)
+	}
+	return triggerd.Event{ID: t.Scheduled.Format(time.RFC3339), Type: TickType, Time: t.Scheduled, ContentType: "application/json", Payload: payload}, nil
 }
 
 // previous is the last position, if that is a slot and not the moment of a first start.

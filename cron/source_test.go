@@ -178,38 +178,39 @@ func TestFirstStart(t *testing.T) {
 }
 
 func TestCatchUp(t *testing.T) {
-	at := func(s string) []byte { return []byte(s + " UTC * * * * *") }
+	const expr = "*/10 * * * *"
+	at := func(s string) []byte { return []byte(s + " UTC " + expr) }
 	tests := []struct {
 		name    string
 		cursor  []byte
 		catchUp CatchUp
-		window  time.Duration
 		want    []string // before the first regular slot
 		cursorT string   // position after the start
 		log     string
 	}{
-		{"latest fires the newest missed slot", at("1999-12-31T23:50:00Z"), CatchUpLatest, 0,
-			[]string{"2000-01-01T00:00:00Z"}, "2000-01-01T00:00:00Z", `"missed":9`},
-		{"none fires nothing", at("1999-12-31T23:50:00Z"), CatchUpNone, 0,
-			nil, "2000-01-01T00:00:00Z", `"missed":10`},
-		{"nothing missed", at("2000-01-01T00:00:00Z"), CatchUpLatest, 0,
+		{"latest fires the newest missed slot", at("1999-12-31T23:00:00Z"), CatchUpLatest,
+			[]string{"2000-01-01T00:00:00Z"}, "2000-01-01T00:00:00Z", `"missed":5`},
+		{"none fires nothing", at("1999-12-31T23:00:00Z"), CatchUpNone,
+			nil, "2000-01-01T00:00:00Z", `"missed":6`},
+		{"nothing missed", at("2000-01-01T00:00:00Z"), CatchUpLatest,
 			nil, "2000-01-01T00:00:00Z", ""},
-		{"years of down-time fire one slot", at("1980-01-01T00:00:00Z"), CatchUpLatest, 0,
+		{"years of down-time fire one slot", at("1980-01-01T00:00:00Z"), CatchUpLatest,
 			[]string{"2000-01-01T00:00:00Z"}, "2000-01-01T00:00:00Z", `"beyond_window":true`},
-		{"a cursor that is a bare time counts", []byte("1999-12-31T23:50:00Z"), "", 0,
-			[]string{"2000-01-01T00:00:00Z"}, "2000-01-01T00:00:00Z", `"missed":9`},
-		{"a changed schedule starts from now", []byte("1999-12-31T23:50:00Z UTC */5 * * * *"), CatchUpLatest, 0,
-			nil, "2000-01-01T00:00:00Z", "schedule changed"},
-		{"a changed zone starts from now", []byte("1999-12-31T23:50:00Z Asia/Tokyo * * * * *"), CatchUpLatest, 0,
-			nil, "2000-01-01T00:00:00Z", "schedule changed"},
+		{"a cursor that is a bare time counts", []byte("1999-12-31T23:00:00Z"), "",
+			[]string{"2000-01-01T00:00:00Z"}, "2000-01-01T00:00:00Z", `"missed":5`},
+		{"a changed schedule starts from now", []byte("1999-12-31T23:00:00Z UTC */5 * * * *"), CatchUpLatest,
+			nil, "2000-01-01T00:05:00Z", "schedule changed"},
+		{"a changed zone starts from now", []byte("1999-12-31T23:00:00Z Asia/Tokyo " + expr), CatchUpLatest,
+			nil, "2000-01-01T00:05:00Z", "schedule changed"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(5 * time.Minute) // the last slot is five minutes ago
 				mem := sourcetest.NewMemory("c")
 				mem.SetCursor(tt.cursor)
 				var log bytes.Buffer
-				_, stop := begin(t, mem, &Source{Schedule: mustParse(t, "* * * * *", time.UTC), CatchUp: tt.catchUp, Window: tt.window}, &log)
+				_, stop := begin(t, mem, &Source{Schedule: mustParse(t, expr, time.UTC), CatchUp: tt.catchUp}, &log)
 				if got := ids(mem); !slices.Equal(got, tt.want) {
 					t.Errorf("fired %v, want %v", got, tt.want)
 				}
@@ -221,11 +222,11 @@ func TestCatchUp(t *testing.T) {
 				if slot, _, _ := strings.Cut(string(mem.Cursor()), " "); slot != tt.cursorT {
 					t.Errorf("position %q, want %q", slot, tt.cursorT)
 				}
-				time.Sleep(time.Minute)
+				time.Sleep(5 * time.Minute)
 				synctest.Wait()
 				stop()
-				if got, want := ids(mem), append(tt.want, "2000-01-01T00:01:00Z"); !slices.Equal(got, want) {
-					t.Errorf("a minute later fired %v, want %v", got, want)
+				if got, want := ids(mem), append(tt.want, "2000-01-01T00:10:00Z"); !slices.Equal(got, want) {
+					t.Errorf("five minutes later fired %v, want %v", got, want)
 				}
 				if !strings.Contains(log.String(), tt.log) {
 					t.Errorf("log %q does not hold %q", log.String(), tt.log)
@@ -277,7 +278,7 @@ func TestClock(t *testing.T) {
 	noon := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 	step := func(t *testing.T, r *run, now time.Time) time.Duration {
 		t.Helper()
-		wait, err := r.step(t.Context(), now, false)
+		wait, err := r.step(t.Context(), now)
 		if err != nil {
 			t.Fatal(err)
 		}
