@@ -10,5 +10,6 @@ type Opening struct {
 	Input    any    // rendered input, when HasInput
 	HasInput bool
 	Version  string // the configuration that decided
+	Queues   bool   // it waits for its lane, also where the trigger's overlap would skip it
 	ReplayOf string // key of the turn that this one repeats; "" = the event itself opened it
 }

@@ -175,7 +175,7 @@ func (c *checker) format(f field) {
 			c.report(f.path, err.Error(), "")
 		}
 	case "timezone":
-		if _, err := loadZone(s); err != nil {
+		if _, err := Zone(s); err != nil {
 			c.report(f.path, err.Error(), "use a name of the IANA zone database, for example Europe/Berlin")
 		}
 	}

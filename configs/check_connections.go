@@ -72,8 +72,8 @@ func (c *checker) webhook(at path, w *Webhook) {
 	}
 }
 
-// loadZone loads an IANA zone. "Local" is refused because it is another zone on another machine.
-func loadZone(name string) (*time.Location, error) {
+// Zone loads an IANA zone from the data inside the binary. "Local" is refused because it is another zone on another machine.
+func Zone(name string) (*time.Location, error) {
 	if name == "Local" {
 		return nil, errors.New("zone Local depends on the machine")
 	}

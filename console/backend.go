@@ -23,6 +23,7 @@ type Backend interface {
 	PauseTrigger(ctx context.Context, name string, p PauseRequest) (TriggerInfo, error)
 	ResumeTrigger(ctx context.Context, name string) (TriggerInfo, error)
 	Fire(ctx context.Context, r FireRequest) (FireResult, error)
+	Backfill(ctx context.Context, r BackfillRequest) (BackfillResult, error) // blocks until every event is stored; safe to repeat without Again
 	Reload(ctx context.Context) (ReloadResult, error)
 	Apps(ctx context.Context) ([]AppInfo, error)
 	AddApp(ctx context.Context, connection string) (AppInfo, error)    // safe to repeat: a second call changes the password
@@ -193,6 +194,36 @@ type FireResult struct {
 	Turn      string `json:"turn"` // the hash of the turn that it opens
 	Key       string `json:"key"`
 	Note      string `json:"note,omitempty"` // for example that the trigger is paused, so the turn is held
+}
+
+// BackfillRequest fires past slots of a schedule, in order, as one batch.
+type BackfillRequest struct {
+	Connection string    `json:"connection"`
+	From       time.Time `json:"from"` // both are included
+	To         time.Time `json:"to"`
+	Again      bool      `json:"again,omitempty"`   // also slots that have fired
+	DryRun     bool      `json:"dry_run,omitempty"` // says what there is to do, does nothing
+}
+
+// BackfillResult says what became of each slot.
+type BackfillResult struct {
+	Batch string           `json:"batch"` // in the payload of each event, as `backfill`; "" for a dry run
+	Slots []BackfilledSlot `json:"slots"` // in order
+}
+
+// States of a slot in a backfill.
+const (
+	SlotBackfilled = "backfilled"    // its event is stored
+	SlotFired      = "fired already" // its event was stored before: nothing new runs
+	SlotDue        = "would fire"    // in a dry run
+)
+
+// BackfilledSlot is one slot.
+type BackfilledSlot struct {
+	Local string    `json:"local"` // in the schedule's zone
+	UTC   time.Time `json:"utc"`
+	Event string    `json:"event"` // "<connection>/<id>"
+	State string    `json:"state"`
 }
 
 // ReloadResult says what a reload changed. An invalid file is an error instead, and changes nothing.

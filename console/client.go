@@ -124,6 +124,11 @@ func (c *Client) Fire(ctx context.Context, r FireRequest) (FireResult, error) {
 	return one[FireResult](ctx, c, http.MethodPost, pathFire, nil, &r)
 }
 
+// Backfill fires past slots of a schedule.
+func (c *Client) Backfill(ctx context.Context, r BackfillRequest) (BackfillResult, error) {
+	return one[BackfillResult](ctx, c, http.MethodPost, pathBackfill, nil, &r)
+}
+
 // Reload loads the configuration again.
 func (c *Client) Reload(ctx context.Context) (ReloadResult, error) {
 	return one[ReloadResult](ctx, c, http.MethodPost, pathReload, nil, nil)

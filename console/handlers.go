@@ -154,6 +154,29 @@ func (s *server) fire(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, res, err)
 }
 
+func (s *server) backfill(w http.ResponseWriter, r *http.Request) error {
+	if _, err := parseQuery(r); err != nil {
+		return err
+	}
+	var req BackfillRequest
+	if err := readBody(w, r, maxSmallBody, &req); err != nil {
+		return err
+	}
+	switch {
+	case req.Connection == "":
+		return fmt.Errorf("%w: connection is missing", ErrBadRequest)
+	case req.From.IsZero() || req.To.IsZero():
+		return fmt.Errorf("%w: from and to are needed", ErrBadRequest)
+	case req.To.Before(req.From):
+		return fmt.Errorf("%w: to is before from", ErrBadRequest)
+	}
+	res, err := s.b.Backfill(r.Context(), req)
+	if res.Slots == nil {
+		res.Slots = []BackfilledSlot{}
+	}
+	return answer(w, res, err)
+}
+
 func (s *server) reload(w http.ResponseWriter, r *http.Request) error {
 	if _, err := parseQuery(r); err != nil {
 		return err

@@ -52,6 +52,7 @@ func (s *server) handler() http.Handler {
 		{"POST", pathTriggerPause, s.pauseTrigger},
 		{"POST", pathTriggerResume, s.resumeTrigger},
 		{"POST", pathFire, s.fire},
+		{"POST", pathBackfill, s.backfill},
 		{"POST", pathReload, s.reload},
 		{"GET", pathDaemons, s.daemons},
 		{"GET", pathApps, s.apps},

@@ -23,6 +23,7 @@ const (
 	pathTriggerPause  = "/api/v1/triggers/pause"
 	pathTriggerResume = "/api/v1/triggers/resume"
 	pathFire          = "/api/v1/fire"
+	pathBackfill      = "/api/v1/schedules/backfill"
 	pathReload        = "/api/v1/reload"
 	pathApps          = "/api/v1/apps"
 	pathDaemons       = "/api/v1/daemons"

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/cron"
 	"github.com/triggerd/triggerd/inbox"
 	"github.com/triggerd/triggerd/sources"
 	"github.com/triggerd/triggerd/triggers"
@@ -149,6 +150,7 @@ func (x decider) Decide(ev *triggerd.Event) []triggerd.Opening {
 		out = append(out, triggerd.Opening{
 			Key:   triggerd.TurnKey{Connection: ev.Connection, Trigger: v.Trigger, EventID: ev.ID},
 			Event: ev, Thread: v.Thread, Lane: v.Lane, Input: v.Input, HasInput: v.HasInput, Version: x.version,
+			Queues: cron.Backfilled(ev),
 		})
 	}
 	return out

@@ -115,6 +115,12 @@ func between(ctx context.Context, b *bus.Bus, filter string, start, end uint64, 
 	return part, nil
 }
 
+// Stored reports whether an event of a connection (its first name) with this id is stored.
+func Stored(ctx context.Context, b *bus.Bus, connection, id string) (bool, error) {
+	m, err := b.Last(ctx, b.Events, b.Names.Event(connection, "*", triggerd.HashID(id)))
+	return m != nil, err
+}
+
 // readFrom reads up to n events from a sequence on; none means that there are none.
 func readFrom(ctx context.Context, b *bus.Bus, filter string, from uint64, n int) ([]*jetstream.RawStreamMsg, error) {
 	batch, err := jetstreamext.GetBatch(ctx, b.JS, b.Names.Events(), n,

@@ -20,6 +20,7 @@ type turn struct {
 	lane      string
 	opened    time.Time
 	hops      int
+	queues    bool   // no overlap rule skips it
 	openSeq   uint64 // order within the lane
 	wholeSeq  uint64 // of the entry that holds it whole
 	lastSeq   uint64 // of the newest entry: what the next one expects

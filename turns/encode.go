@@ -23,6 +23,9 @@ func (e *Entry) appendJSON(b []byte) []byte {
 	if e.Undecided {
 		b = append(appendName(b, "ud"), "true"...)
 	}
+	if e.Queues {
+		b = append(appendName(b, "qu"), "true"...)
+	}
 	b = appendNumber(b, "a", int64(e.Attempt))
 	b = appendSome(b, "why", e.Cause)
 	b = appendTime(b, "at", &e.Time)

@@ -28,6 +28,7 @@ type Entry struct {
 	State     State            `json:"s"`
 	Claimed   bool             `json:"cl,omitempty"` // only says that this epoch has taken the turn over
 	Undecided bool             `json:"ud,omitempty"` // queued by who does not run it: pauses and overlap are still to be applied
+	Queues    bool             `json:"qu,omitempty"` // while undecided: no overlap rule skips it
 	Attempt   int              `json:"a,omitempty"`
 	Cause     string           `json:"why,omitempty"`
 	Time      time.Time        `json:"at"`

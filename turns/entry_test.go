@@ -34,7 +34,7 @@ func drawEntry(t *rapid.T) *Entry {
 	code := rapid.IntRange(-1, 255).Draw(t, "code")
 	e := &Entry{
 		State:   rapid.SampledFrom([]State{Queued, Running, Failed, Held, Parked, Done, Dead, Skipped, Cancelled}).Draw(t, "state"),
-		Claimed: rapid.Bool().Draw(t, "claimed"), Attempt: rapid.IntRange(0, 1000).Draw(t, "attempt"), Cause: text.Draw(t, "cause"),
+		Claimed: rapid.Bool().Draw(t, "claimed"), Undecided: rapid.Bool().Draw(t, "undecided"), Queues: rapid.Bool().Draw(t, "queues"), Attempt: rapid.IntRange(0, 1000).Draw(t, "attempt"), Cause: text.Draw(t, "cause"),
 		Time: drawTime(t, "time"), NotBefore: drawMaybeTime(t, "not before"), FirstTry: drawMaybeTime(t, "first try"),
 		Process: rapid.SampledFrom([]*Process{nil, {Host: "h", Group: 7, Started: "9"}}).Draw(t, "process"),
 		OnCrash: rapid.SampledFrom([]string{"", OnCrashPark}).Draw(t, "on crash"),

@@ -84,7 +84,7 @@ func (e *Engine) Open(ctx context.Context, reqs []triggerd.Opening) error {
 // opening makes the turn that is asked for.
 func (e *Engine) opening(r *triggerd.Opening) *opening {
 	o := &opening{whole: &loaded{event: *r.Event, version: r.Version, replayOf: r.ReplayOf}}
-	o.turn = &turn{key: r.Key, hash: r.Key.Hash(), thread: r.Thread, lane: r.Lane, hops: r.Event.Hops}
+	o.turn = &turn{key: r.Key, hash: r.Key.Hash(), thread: r.Thread, lane: r.Lane, hops: r.Event.Hops, queues: r.Queues}
 	o.turn.subject = e.subject(o.turn)
 	o.whole.blobs[partPayload] = r.Blob
 	if r.HasInput {
@@ -179,7 +179,7 @@ func (e *Engine) prepare(ctx context.Context, o *opening) error {
 		return nil
 	}
 	now := time.Now().UTC()
-	en := &Entry{Time: now, Opened: now, Daemon: e.opts.Daemon, Epoch: e.opts.Epoch, Key: t.key, Thread: t.thread, Lane: t.lane, Hops: t.hops}
+	en := &Entry{Time: now, Opened: now, Daemon: e.opts.Daemon, Epoch: e.opts.Epoch, Key: t.key, Thread: t.thread, Lane: t.lane, Hops: t.hops, Queues: t.queues}
 	if e.opts.Shared { // epochs are of partitions, and who opens a turn need not own its
 		en.Undecided, en.Epoch = true, 0
 	}
@@ -200,7 +200,7 @@ func (e *Engine) skips(t *turn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.board.queue(t.key.Trigger).spec
-	return !e.opts.Shared && t.lane != "" && s != nil && s.Overlap == OverlapSkip
+	return !e.opts.Shared && t.lane != "" && !t.queues && s != nil && s.Overlap == OverlapSkip
 }
 
 // firstState applies pause and overlap (P15): both are states of opened turns, so no decision depends on them.
@@ -216,7 +216,7 @@ func (e *Engine) firstState(t *turn, now time.Time) (State, string) {
 		return Skipped, causePaused
 	case paused:
 		return Held, causePaused
-	case q.spec.Overlap != OverlapSkip || t.lane == "":
+	case q.spec.Overlap != OverlapSkip || t.lane == "" || t.queues:
 		return Queued, ""
 	}
 	b := e.board.blocker(t.lane)

@@ -204,6 +204,19 @@ func TestOverlapSkip(t *testing.T) {
 		act.next(t, "3").done()
 		r.want("3", Done)
 	})
+	t.Run("but not what waits for its lane", func(t *testing.T) {
+		queues := func(id string) triggerd.Opening { o := ask("a", id, "a"); o.Queues = true; return o }
+		r.openTurns(queues("b1"), queues("b2"), queues("b3"))
+		c := act.next(t, "b1")
+		r.openTurns(ask("a", "tick", "a"))
+		blocked(t, "tick", "b1")
+		c.done()
+		r.want("b1", Done)
+		for _, id := range []string{"b2", "b3"} {
+			act.next(t, id).done()
+			r.want(id, Done)
+		}
+	})
 	t.Run("inside one call", func(t *testing.T) {
 		r.openTurns(ask("a", "4", "a"), ask("a", "5", "a"), ask("a", "other", "b"), ask("a", "6", "a"))
 		skipped := map[string]bool{}

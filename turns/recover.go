@@ -222,7 +222,7 @@ func (e *Engine) claim(ctx context.Context, last *Entry) (*Entry, error) {
 		}
 		t := turnOf(last)
 		en := &Entry{
-			State: last.State, Claimed: true, Undecided: last.Undecided, Since: last.since(), Cause: last.Cause, NotBefore: last.NotBefore,
+			State: last.State, Claimed: true, Undecided: last.Undecided, Queues: last.Queues, Since: last.since(), Cause: last.Cause, NotBefore: last.NotBefore,
 			Process: last.Process, OnCrash: last.OnCrash,
 		}
 		if err := e.sure(ctx); err != nil {
@@ -364,7 +364,7 @@ func (e *Engine) goneUntil(ctx context.Context, t *turn) error {
 // turnOf rebuilds what is kept in memory from a turn's newest entry.
 func turnOf(en *Entry) *turn {
 	t := &turn{
-		key: en.Key, hash: en.Key.Hash(), subject: en.Subject, thread: en.Thread, lane: en.Lane, opened: en.Opened, hops: en.Hops,
+		key: en.Key, hash: en.Key.Hash(), subject: en.Subject, thread: en.Thread, lane: en.Lane, opened: en.Opened, hops: en.Hops, queues: en.Queues,
 		openSeq: en.OpenSeq, wholeSeq: wholeSeq(en), lastSeq: en.Seq, state: en.State, attempt: en.Attempt, process: en.Process,
 	}
 	if en.FirstTry != nil {

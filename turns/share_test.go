@@ -176,6 +176,29 @@ func TestTheOwnerDecides(t *testing.T) {
 	act.next(t, "4").done()
 }
 
+// What waits for its lane does so wherever it was opened, and for each owner of the partition.
+func TestQueuedTurnsAreNotSkippedByOthers(t *testing.T) {
+	act := newManual()
+	s := trigger("s", act)
+	s.Overlap = OverlapSkip
+	f := newFleet(t, s)
+	a, b := f.join(), f.join()
+	old := a.own(partOf("L"))
+	queues := func(id string) triggerd.Opening { o := ask("s", id, "L"); o.Queues = true; return o }
+	b.open(queues("1"), queues("2"), queues("3"))
+	c := act.next(t, "1")
+	f.until("the owner has met all", func() bool { return old.Counts()["s"].Queued == 2 })
+	old.Fence()
+	b.own(partOf("L"))
+	c.done()
+	for _, id := range []string{"1", "2", "3"} { // the first one was cut short
+		act.next(t, id).done()
+		if i := recv(t, b.finals, "an end"); i.Key.EventID != id || i.State != Done {
+			t.Errorf("%s is %s, want %s done", i.Key.EventID, i.State, id)
+		}
+	}
+}
+
 // A turn that is being skipped is in nobody's way.
 func TestSkippedTurnBlocksNone(t *testing.T) {
 	act := newManual()

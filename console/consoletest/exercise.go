@@ -172,6 +172,10 @@ var calls = []call{
 		}
 		return b.Fire(ctx, console.FireRequest{Trigger: "ship", ID: "x"})
 	})},
+	{"backfill", nil, do(func(ctx context.Context, b console.Backend) (console.BackfillResult, error) {
+		at := time.Date(2026, 11, 1, 3, 0, 0, 0, time.UTC)
+		return b.Backfill(ctx, console.BackfillRequest{Connection: "nightly", From: at, To: at.Add(24 * time.Hour), Again: true})
+	})},
 	{"fire an unknown trigger", triggerd.ErrNotFound, do(func(ctx context.Context, b console.Backend) (console.FireResult, error) {
 		return b.Fire(ctx, console.FireRequest{Trigger: "nope"})
 	})},

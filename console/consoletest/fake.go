@@ -25,11 +25,12 @@ type Fake struct {
 	Explanations map[string]console.Explanation // by the event's sequence
 	Readiness    console.Readiness
 	ReloadResult console.ReloadResult
-	Err          error                 // every call fails with it
-	Block        chan struct{}         // CancelTurn waits until it is closed or the context ends
-	Blocked      chan struct{}         // receives when CancelTurn begins to wait
-	Fired        []console.FireRequest // what Fire was asked
-	Now          time.Time             // of pauses and retries
+	Err          error                     // every call fails with it
+	Block        chan struct{}             // CancelTurn waits until it is closed or the context ends
+	Blocked      chan struct{}             // receives when CancelTurn begins to wait
+	Fired        []console.FireRequest     // what Fire was asked
+	Backfills    []console.BackfillRequest // what Backfill was asked
+	Now          time.Time                 // of pauses and retries
 
 	mu sync.Mutex
 }
@@ -182,6 +183,23 @@ func (f *Fake) editTrigger(name string, edit func(*console.TriggerInfo)) (consol
 		}
 	}
 	return console.TriggerInfo{}, fmt.Errorf("trigger %q: %w", name, triggerd.ErrNotFound)
+}
+
+// Backfill records the request, and answers with a slot at each end.
+func (f *Fake) Backfill(_ context.Context, r console.BackfillRequest) (console.BackfillResult, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.Err != nil {
+		return console.BackfillResult{}, f.Err
+	}
+	f.Backfills = append(f.Backfills, r)
+	out := console.BackfillResult{Batch: "batch-" + strconv.Itoa(len(f.Backfills))}
+	for _, at := range []time.Time{r.From, r.To} {
+		out.Slots = append(out.Slots, console.BackfilledSlot{
+			Local: at.Format(time.RFC3339), UTC: at.UTC(), Event: r.Connection + "/" + at.UTC().Format(time.RFC3339), State: console.SlotBackfilled,
+		})
+	}
+	return out, nil
 }
 
 // Fire records the request; the same ID again is a duplicate.
