@@ -34,6 +34,7 @@ var importRules = []struct {
 	{"sources/files", []string{"", "expr", "sources"}, "a source emits; where events go is not its business"},
 	{"sources/natspush", []string{"", "expr", "sources"}, "a source emits; where events go is not its business"},
 	{"cron", []string{"", "sources"}, "a schedule computes, its source emits; neither reads configuration"},
+	{"crontab", []string{"", "cron", "sources"}, "it turns text into text: the parser of schedules is all that it needs, and the configuration that it writes is a file like any other"},
 	{"console", []string{""}, "the API is an interface with a client; the daemon implements it"},
 }
 

@@ -82,7 +82,7 @@ func (c *cli) root() *cobra.Command {
 	p.BoolVar(&c.utc, "utc", false, "show times in UTC instead of the local zone")
 	root.AddCommand(
 		c.serveCommand(), c.validateCommand(), c.fireCommand(), c.eventsCommand(), c.turnsCommand(), c.explainCommand(),
-		c.triggersCommand(), c.scheduleCommand(), c.daemonsCommand(), c.appsCommand(), c.natsCommand(), c.reloadCommand(), c.schemaCommand(), c.versionCommand(),
+		c.triggersCommand(), c.scheduleCommand(), c.daemonsCommand(), c.appsCommand(), c.natsCommand(), c.reloadCommand(), c.importCommand(), c.schemaCommand(), c.versionCommand(),
 	)
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root {
