@@ -11,17 +11,23 @@ import (
 const maxName = 56
 
 // names gives each job one of its own.
-type names struct{ taken map[string]bool }
+type names struct {
+	taken map[string]bool
+	next  map[string]int // the number to try for a name that is taken
+}
 
 // The reserved names are taken: a schedule's trigger is a connection as well, and those two are built in.
-func newNames() names { return names{map[string]bool{"manual": true, "triggerd": true}} }
+func newNames() names {
+	return names{map[string]bool{"manual": true, "triggerd": true}, map[string]int{}}
+}
 
 // of names a job after its program: /usr/local/bin/backup.sh is backup, then backup-2.
 func (n names) of(command string) string {
 	base := validName(program(command))
 	name := base
-	for i := 2; n.taken[name]; i++ {
-		name = fmt.Sprintf("%s-%d", base, i)
+	for n.taken[name] {
+		n.next[base] = max(n.next[base], 1) + 1
+		name = fmt.Sprintf("%s-%d", base, n.next[base])
 	}
 	n.taken[name] = true
 	return name

@@ -103,8 +103,8 @@ func (p *parser) special(name, value string) error {
 	case "TZ":
 		p.tz(value)
 	case "SHELL":
-		if value == "" {
-			return errors.New("is empty")
+		if !strings.HasPrefix(value, "/") {
+			return errors.New("is not an absolute path; cron does not look into PATH for it")
 		}
 		s.shell = value
 	case "HOME":

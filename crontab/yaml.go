@@ -56,7 +56,7 @@ func (p *parser) header(b *bytes.Buffer) {
 	if scheduled {
 		b.WriteString("# - A job does not start while its last run is still going. Cron starts it all the same; for that, write overlap: allow.\n")
 	}
-	b.WriteString("# - A job that a crash or a restart of triggerd cut short runs again. For a person to look first, write on_crash: park.\n" +
+	b.WriteString("# - A stop of triggerd ends jobs that take longer than server.drain_timeout, and its next start runs them again; on_crash: park leaves them to a person.\n" +
 		"# - PATH, LANG and TZ are the daemon's where none is set below, and SHELL, USER and LOGNAME are not set. Cron's PATH is /usr/bin:/bin.\n" +
 		"# - No mail is sent. A failed job is a dead turn: `triggerd turns list --state dead`, and `triggerd turns show` has its output.\n")
 	if zoned {
