@@ -49,15 +49,15 @@ func (p *parser) header(b *bytes.Buffer) {
 	if scheduled {
 		b.WriteString("# - Times that pass while triggerd is down are not made up for: catch_up: none. With latest, the last of them runs at the start.\n")
 	}
-	b.WriteString("# - A job that fails is not repeated: retry: { attempts: 1 }. Without the line there are five attempts.\n" +
-		"# - Nothing ends a long job: timeout: " + noLimit + ". Without the line an attempt may take an hour.\n" +
+	b.WriteString("# - A job that fails, or that a crash cuts short, is not repeated: retry: { attempts: 1 }. Without the line there are five attempts.\n" +
+		"# - A job may take long, a week at most: timeout: " + noLimit + ". Without the line an attempt may take an hour.\n" +
 		"# - Commands start in the HOME of whoever runs them: dir.\n" +
 		"# Different from cron:\n")
 	if scheduled {
 		b.WriteString("# - A job does not start while its last run is still going. Cron starts it all the same; for that, write overlap: allow.\n")
 	}
 	b.WriteString("# - A stop of triggerd ends jobs that take longer than server.drain_timeout, and its next start runs them again; on_crash: park leaves them to a person.\n" +
-		"# - PATH, LANG and TZ are the daemon's where none is set below, and SHELL, USER and LOGNAME are not set. Cron's PATH is /usr/bin:/bin.\n" +
+		"# - Where a job's env has none, PATH, LANG and TZ are the daemon's, and SHELL, USER and LOGNAME are not set. Cron's PATH is /usr/bin:/bin.\n" +
 		"# - No mail is sent. A failed job is a dead turn: `triggerd turns list --state dead`, and `triggerd turns show` has its output.\n")
 	if zoned {
 		fmt.Fprintf(b, "# Times without a zone of their own are assumed to be in %s (%s).\n", comment(p.o.Timezone), comment(p.o.Zone))
