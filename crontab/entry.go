@@ -78,6 +78,10 @@ var steppedValue = regexp.MustCompile(`(^|,)[0-9A-Za-z]+/`)
 
 func (p *parser) fields(fields []string, schedule string) bool {
 	good := true
+	if !strings.ContainsAny(fields[0], "0123456789*") {
+		// No time at all but prose, or a setting without its sign, whose value is not to be quoted.
+		fields = fields[:1]
+	}
 	for i, f := range fields {
 		if text := fieldProblem(i, f); text != "" {
 			good = false

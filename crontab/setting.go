@@ -20,12 +20,11 @@ type settings struct {
 	shell, home string
 	cronTZ, tz  string // zones; "" where none was set
 	mailto      string
-	mailed      int // line of the MAILTO
 	env         []Variable
 	cronsOwn    []Variable // for cron itself: a job gets them only when it uses them
 	secrets     map[string]secret
-	taken       map[string]bool // variables that secrets come from
-	order       []string        // keys of secrets
+	taken       map[string]bool // names of secrets, and of the variables that they come from
+	order       []string        // keys of secrets, as they came
 	envBytes    int
 }
 
@@ -148,7 +147,7 @@ func (p *parser) tz(value string) {
 }
 
 func (p *parser) mailto(value string) {
-	p.settings.mailto, p.settings.mailed = value, p.line
+	p.settings.mailto = value
 	if value != "" {
 		p.warn(p.line, "MAILTO: no mail is sent; failed jobs are dead turns (`triggerd turns list --state dead`), and a trigger on connection triggerd, event turn.dead, can tell somebody")
 	}
@@ -171,29 +170,34 @@ func (p *parser) variable(name, value string) {
 	}
 }
 
-// addSecret finds a name for a secret and for the variable from which the daemon gets it. The value itself is forgotten, but for telling
-// a second one of the same name apart.
+// addSecret finds a name for a secret and for the variable from which the daemon gets it. The value is kept to
+// tell a second one of the same name apart, and for nothing else.
 func (p *parser) addSecret(name, value string) secret {
 	s := &p.settings
-	env := name
-	for n := 2; s.taken[env] || s.taken[secretName(env)]; n++ {
-		env = fmt.Sprintf("%s_%d", name, n)
-	}
-	out := secret{name: secretName(env), env: env, line: p.line}
-	s.taken[env], s.taken[out.name] = true, true
+	out := secret{name: s.free("secret ", secretName(name)), env: s.free("variable ", name), line: p.line}
 	s.secrets[name+"="+value] = out
 	s.order = append(s.order, name+"="+value)
-	p.warn(p.line, "the value of "+name+" looks like a secret and is not copied: the daemon needs it in its environment as "+env+", or change secrets."+out.name+" to a file")
+	p.warn(p.line, "the value of "+name+" looks like a secret and is not copied: the daemon needs it in its environment as "+out.env+", or change secrets."+out.name+" to a file")
 	return out
 }
 
-// secretName makes a variable's name into one of the section secrets.
-func secretName(env string) string {
-	name := strings.TrimLeft(env, "_0123456789")
+// free takes a name of a kind, with a number behind it where somebody has it.
+func (s *settings) free(kind, name string) string {
+	out := name
+	for n := 2; s.taken[kind+out]; n++ {
+		out = fmt.Sprintf("%s_%d", name, n)
+	}
+	s.taken[kind+out] = true
+	return out
+}
+
+// secretName makes a variable's name into one of the section secrets, with room for a number.
+func secretName(variable string) string {
+	name := strings.TrimLeft(variable, "_0123456789")
 	if name == "" {
 		return "secret"
 	}
-	return name[:min(len(name), 64)]
+	return name[:min(len(name), maxName)]
 }
 
 // set replaces a variable or adds it.
