@@ -19,7 +19,7 @@ const (
 type Options struct {
 	File     string // what problems and the header call it
 	System   bool   // a user stands between time and command, as in /etc/crontab and /etc/cron.d
-	Timezone string // IANA zone of the jobs above which no CRON_TZ or TZ stands
+	Timezone string // IANA zone of the jobs above which no CRON_TZ stands
 	Zone     string // says where Timezone comes from, for the header: "--timezone"
 }
 

@@ -137,14 +137,14 @@ func TestZone(t *testing.T) {
 			t.Errorf("job %d is in %q, want %q", i, got, want)
 		}
 	}
-	if !bytes.Contains(r.YAML, []byte("assumed to be in Europe/Berlin (--timezone)")) || len(r.Warnings) != 0 {
+	if !bytes.Contains(r.YAML, []byte("assumed to be in Europe/Berlin (--timezone)")) || len(r.Warnings) != 1 || r.Warnings[0].Line != 4 {
 		t.Errorf("%+v\n%s", r.Warnings, r.YAML)
 	}
 	t.Run("TZ", func(t *testing.T) {
 		r := read(t, "TZ=:Asia/Tokyo\n0 1 * * * a\nTZ=CET-1CEST\n0 1 * * * b\n", options())
 		same(t, r)
 		a, b := r.Jobs[0], r.Jobs[1]
-		if a.Timezone != "Asia/Tokyo" || b.Timezone != "Europe/Berlin" || a.Env[0].Value != ":Asia/Tokyo" || b.Env[0].Value != "CET-1CEST" {
+		if a.Timezone != "Europe/Berlin" || b.Timezone != "Europe/Berlin" || a.Env[0].Value != ":Asia/Tokyo" || b.Env[0].Value != "CET-1CEST" {
 			t.Errorf("%+v, %+v", a, b)
 		}
 		if len(r.Warnings) != 2 || r.Warnings[0].Line != 1 || r.Warnings[1].Line != 3 {

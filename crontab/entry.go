@@ -201,8 +201,6 @@ func (p *parser) add(job Job) {
 	job.Timezone = p.o.Timezone
 	if s.cronTZ != "" {
 		job.Timezone = s.cronTZ
-	} else if s.tz != "" {
-		job.Timezone = s.tz
 	}
 	p.values += 20 + len(s.env) + len(s.cronsOwn)
 	p.bytes += s.envBytes

@@ -22,8 +22,6 @@ func (p *parser) review(job *Job) {
 	if job.Schedule == reboot {
 		add("ran once after the machine's start, daemon.started comes at each start of a daemon")
 		p.warn(job.Line, "@reboot becomes the event daemon.started: it comes at each start of a daemon, not only after the machine's, and once for each daemon")
-	} else if s.cronTZ == "" && s.tz != "" {
-		add("timezone is from the line TZ=; Debian's cron and cronie start jobs by the machine's zone")
 	}
 	if secretInShell.MatchString(job.Command) || secretInShell.MatchString(job.Stdin) {
 		add("seems to hold a secret: move it into secrets and env")

@@ -18,7 +18,7 @@ const (
 // settings are what the lines so far have set.
 type settings struct {
 	shell, home string
-	cronTZ, tz  string // zones; "" where none was set
+	cronTZ      string // zone; "" where none was set
 	mailto      string
 	env         []Variable
 	cronsOwn    []Variable // for cron itself: a job gets them only when it uses them
@@ -100,7 +100,7 @@ func (p *parser) special(name, value string) error {
 		set(&s.cronsOwn, Variable{Name: name, Value: value})
 		return nil
 	case "TZ":
-		p.tz(value)
+		p.warn(p.line, "TZ is given to the commands; as with Debian's cron and cronie, schedules go by CRON_TZ or else the machine's zone")
 	case "SHELL":
 		if !strings.HasPrefix(value, "/") {
 			return errors.New("is not an absolute path; cron does not look into PATH for it")
@@ -127,23 +127,6 @@ func (p *parser) special(name, value string) error {
 	}
 	p.variable(name, value)
 	return nil
-}
-
-// tz takes TZ for the schedules as well, and says so: Debian's cron and cronie give it to the commands only, others go by it.
-func (p *parser) tz(value string) {
-	zone := strings.TrimPrefix(value, ":")
-	switch {
-	case value == "":
-		p.settings.tz = ""
-	case !validZone(zone):
-		p.settings.tz = ""
-		p.warn(p.line, "TZ is not an IANA zone: commands get it, schedules do not go by it")
-	default:
-		p.settings.tz = zone
-		if p.settings.cronTZ == "" {
-			p.warn(p.line, "TZ="+zone+" becomes the timezone of the schedules below it; Debian's cron and cronie give it to the commands only and start them by the machine's zone: check `timezone`")
-		}
-	}
 }
 
 func (p *parser) mailto(value string) {
