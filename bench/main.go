@@ -6,6 +6,7 @@
 //	go run ./bench -events 200000 -footprint=false
 //	go run ./bench -daemons             # several daemons on one NATS server: throughput, idle cost, takeover
 //	go run ./bench -daemons -only idle
+//	go run ./bench -schedules 1000      # so many schedules in one daemon
 //
 // Both sides are processes of their own under the same closed-loop load: each client posts 1 KiB and waits for the answer.
 // The raw side stores the body in JetStream, answers, and acknowledges it in one durable consumer.
@@ -41,6 +42,7 @@ func main() {
 	several := flag.Bool("daemons", false, "measure several daemons on one NATS server")
 	backlogs := flag.String("backlogs", "10,1000,100000", "with -daemons: unfinished turns at each takeover")
 	flag.DurationVar(&s.idle, "idle", 15*time.Second, "with -daemons: how long idle daemons are measured")
+	schedules := flag.Int("schedules", 0, "measure a daemon with so many schedules")
 	footprint := flag.Bool("footprint", true, "measure memory and start time")
 	flag.IntVar(&s.events, "events", 0, "events of each run (default 30000, with -daemons 20000)")
 	flag.IntVar(&s.clients, "clients", 64, "closed-loop clients")
@@ -56,14 +58,14 @@ func main() {
 	if !*several {
 		*backlogs = ""
 	}
-	if err := run(s, *only, *backlogs, *footprint); err != nil {
+	if err := run(s, *only, *backlogs, *footprint, *schedules); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
 // run measures several daemons when there are backlogs, else one.
-func run(s settings, only, backlogs string, footprint bool) (err error) {
+func run(s settings, only, backlogs string, footprint bool, schedules int) (err error) {
 	if s.dir, err = os.MkdirTemp(s.dir, "triggerd-bench-"); err != nil {
 		return err
 	}
@@ -75,6 +77,9 @@ func run(s settings, only, backlogs string, footprint bool) (err error) {
 	fmt.Printf("%d events of %d bytes, %d clients, %d cores, %s\n\n", s.events, s.size, s.clients, runtime.NumCPU(), runtime.Version())
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
+	if schedules > 0 {
+		return runSchedules(ctx, s, schedules)
+	}
 	if backlogs != "" {
 		return runDaemons(ctx, s, only, backlogs)
 	}

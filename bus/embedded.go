@@ -105,6 +105,8 @@ func (e *embedded) serverOptions(waits string) (*server.Options, error) {
 		MaxPending:             512 << 20, // the daemon's own consumers may be slow; they are bounded by their own limits
 		NoSigs:                 true,      // signals are the daemon's
 		DisableJetStreamBanner: true,
+		// Each connection's inbox is a consumer; the server's own limit is 1000 of them.
+		JetStreamLimits: server.JSLimitOpts{DefaultMaxConsumers: -1},
 	}
 	if o.JetStreamMaxStore == 0 {
 		o.JetStreamMaxStore = defaultMaxStore
