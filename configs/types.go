@@ -191,21 +191,22 @@ type Trigger struct {
 	Push       *Push      `yaml:"push" kind:"source"`    // An inline source: a connection named after the trigger.
 	Files      *Files     `yaml:"files" kind:"source"`   // An inline source: a connection named after the trigger.
 
-	Event       StringList        `yaml:"event" size:"1"`                                                      // Globs of event types; default: all but "gap".
-	Filter      string            `yaml:"filter" expr:"filter"`                                                // CEL that must be true.
-	Thread      Thread            `yaml:"thread"`                                                              // Turns of one thread run one at a time, in order.
-	Input       *string           `yaml:"input" template:"decision"`                                           // What the action gets; default: the payload.
-	Overlap     string            `yaml:"overlap" enum:"queue|skip|allow" later:"latest|cancel_previous|join"` // What to do with an event while a turn of the thread runs. Default: queue with a thread, skip for schedules, else allow.
-	Concurrency []Concurrency     `yaml:"concurrency" size:"1"`                                                // Limits on turns that run at once.
-	Retry       Retry             `yaml:"retry"`                                                               // Repeats of a failing action; default defaults.triggers.retry.
-	Timeout     Duration          `yaml:"timeout" min:"1ms"`                                                   // How long one attempt may take; default defaults.triggers.timeout, else 1h.
-	OnCrash     string            `yaml:"on_crash" default:"retry" enum:"retry|park" later:"resume"`           // What to do with an action that a crash cut short.
-	WhilePaused string            `yaml:"while_paused" default:"hold" enum:"hold|skip"`                        // What to do with events while the trigger is paused.
-	Enabled     *bool             `yaml:"enabled" default:"true"`                                              // False: the trigger matches nothing.
-	RenamedFrom string            `yaml:"renamed_from" format:"name"`                                          // The name that this trigger had before: its position and duplicates stay.
-	RunsOn      map[string]string `yaml:"runs_on" format:"labels"`                                             // Which daemons may run its turns: those whose server.labels have all of these. Default: what its connections say; {} = any.
-	Labels      map[string]string `yaml:"labels"`                                                              // Free labels.
-	Run         Run               `yaml:"run" required:"true"`                                                 // The action.
+	Event          StringList        `yaml:"event" size:"1"`                                                      // Globs of event types; default: all but "gap".
+	Filter         string            `yaml:"filter" expr:"filter"`                                                // CEL that must be true.
+	Thread         Thread            `yaml:"thread"`                                                              // Turns of one thread run one at a time, in order.
+	Input          *string           `yaml:"input" template:"decision"`                                           // What the action gets; default: the payload.
+	Overlap        string            `yaml:"overlap" enum:"queue|skip|allow" later:"latest|cancel_previous|join"` // What to do with an event while a turn of the thread runs. Default: queue with a thread, skip for schedules, else allow.
+	Concurrency    []Concurrency     `yaml:"concurrency" size:"1"`                                                // Limits on turns that run at once.
+	Retry          Retry             `yaml:"retry"`                                                               // Repeats of a failing action; default defaults.triggers.retry.
+	Timeout        Duration          `yaml:"timeout" min:"1ms"`                                                   // How long one attempt may take; default defaults.triggers.timeout, else 1h.
+	OnCrash        string            `yaml:"on_crash" default:"retry" enum:"retry|park" later:"resume"`           // What to do with an action that a crash cut short.
+	WhilePaused    string            `yaml:"while_paused" default:"hold" enum:"hold|skip"`                        // What to do with events while the trigger is paused.
+	PauseOnFailure int               `yaml:"pause_on_failure" min:"1" max:"1000"`                                 // Pause the trigger when so many turns in a row have ended dead. Default: never.
+	Enabled        *bool             `yaml:"enabled" default:"true"`                                              // False: the trigger matches nothing.
+	RenamedFrom    string            `yaml:"renamed_from" format:"name"`                                          // The name that this trigger had before: its position and duplicates stay.
+	RunsOn         map[string]string `yaml:"runs_on" format:"labels"`                                             // Which daemons may run its turns: those whose server.labels have all of these. Default: what its connections say; {} = any.
+	Labels         map[string]string `yaml:"labels"`                                                              // Free labels.
+	Run            Run               `yaml:"run" required:"true"`                                                 // The action.
 }
 
 // Overlap rules of this version.

@@ -32,6 +32,8 @@ func TestEverySlotIsAccountedFor(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				counted := map[SlotState]int{}
+				c.s.Count = func(state SlotState, n int) { counted[state] += n }
 				c.s.Schedule = mustParse(t, "*/10 * * * *", time.UTC)
 				newest := time.Now()
 				time.Sleep(5 * time.Minute)
@@ -43,8 +45,8 @@ func TestEverySlotIsAccountedFor(t *testing.T) {
 				_, stop = begin(t, mem, &c.s, nil) // a second start finds everything dealt with
 				stop()
 				fired := ticks(t, mem)
-				if len(fired) != c.fired {
-					t.Errorf("%d fired, want %d", len(fired), c.fired)
+				if len(fired) != c.fired || counted[SlotLate] != c.fired || counted[SlotMissed] != c.missed.Slots || counted[SlotFired] != 0 {
+					t.Errorf("%d fired, counted %v, want %d", len(fired), counted, c.fired)
 				}
 				for i, tick := range fired {
 					if want := newest.Add(-time.Duration(len(fired)-1-i) * 10 * time.Minute); !tick.Scheduled.Equal(want) || !tick.CatchUp {

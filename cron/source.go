@@ -52,7 +52,20 @@ type Source struct {
 	Window   time.Duration // 0 = [WindowDefault]
 	Limit    int           // 0 = [LimitDefault]
 	Jitter   time.Duration // each slot fires up to this much later, by an amount that is the slot's own in every daemon
+	// Count is told of the slots that are dealt with, after they were stored; nil = nobody.
+	Count func(state SlotState, slots int)
 }
+
+// SlotState is what became of a slot.
+type SlotState string
+
+// The states of slots. What becomes of a fired slot's turn (done, skipped, held, dead) is said by the turn.
+const (
+	SlotFired      SlotState = "fired"      // less than a minute after it was due
+	SlotLate       SlotState = "late"       // missed and caught up
+	SlotMissed     SlotState = "missed"     // not fired
+	SlotBackfilled SlotState = "backfilled" // fired by a person
+)
 
 // Tick is the payload of an event.
 type Tick struct {
@@ -196,7 +209,14 @@ func (r *run) record(ctx context.Context, d *dueSlots, now time.Time) error {
 		return fmt.Errorf("store missed slots: %w", err)
 	}
 	r.last = d.passed
+	r.count(SlotMissed, d.missed)
 	return nil
+}
+
+func (r *run) count(state SlotState, slots int) {
+	if r.Count != nil {
+		r.Count(state, slots)
+	}
 }
 
 func (r *run) rule() CatchUp { return cmp.Or(r.CatchUp, CatchUpLatest) }
@@ -297,6 +317,11 @@ func (r *run) fire(ctx context.Context, slot time.Time, caughtUp bool) error {
 		return fmt.Errorf("store tick %s: %w", ev.ID, err)
 	}
 	r.last = slot
+	if caughtUp {
+		r.count(SlotLate, 1)
+	} else {
+		r.count(SlotFired, 1)
+	}
 	return nil
 }
 

@@ -68,5 +68,8 @@ func (d *Daemon) backfill(ctx context.Context, key string, ev triggerd.Event, r 
 	if err == nil && rec.Duplicate {
 		return console.SlotFired, nil
 	}
+	if err == nil {
+		d.metrics.slotsOf(key)(cron.SlotBackfilled, 1)
+	}
 	return console.SlotBackfilled, err
 }

@@ -184,7 +184,7 @@ func (d *Daemon) startSource(ctx context.Context, c *connection, name string) er
 		})
 		d.supervise(c, name, src, func(context.Context) (*emitter, error) { return open, nil })
 	case c.cfg.Cron != nil:
-		src, err := cronSource(c.cfg.Cron)
+		src, err := cronSource(c.cfg.Cron, d.metrics.slotsOf(c.key))
 		if err != nil {
 			return err
 		}
@@ -200,13 +200,14 @@ func (d *Daemon) startSource(ctx context.Context, c *connection, name string) er
 	return nil
 }
 
-func cronSource(c *configs.Cron) (sources.Source, error) {
+func cronSource(c *configs.Cron, count func(cron.SlotState, int)) (sources.Source, error) {
 	s, err := c.Build()
 	if err != nil {
 		return nil, fmt.Errorf("build schedule: %w", err)
 	}
 	return &cron.Source{
 		Schedule: s, CatchUp: cron.CatchUp(c.CatchUp), Window: time.Duration(c.CatchUpWindow), Limit: c.CatchUpLimit, Jitter: time.Duration(c.Jitter),
+		Count: count,
 	}, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/cron"
 	"github.com/triggerd/triggerd/turns"
 )
 
@@ -17,6 +18,7 @@ type metrics struct {
 	duplicates    *prometheus.CounterVec
 	refused       *prometheus.CounterVec
 	failedFilters *prometheus.CounterVec
+	slots         *prometheus.CounterVec
 	reloads       prometheus.Counter
 	takeovers     prometheus.Counter
 	lost          prometheus.Counter
@@ -32,9 +34,12 @@ func newMetrics() *metrics {
 		duplicates:    counter("events_duplicate_total", "Events that were stored already.", "connection"),
 		refused:       counter("events_refused_total", "Appends that failed.", "connection"),
 		failedFilters: counter("verdict_errors_total", "Events on which a trigger's expression failed.", "trigger"),
-		takeovers:     prometheus.NewCounter(prometheus.CounterOpts{Name: "triggerd_takeovers_total", Help: "Leases that this daemon took over from another."}),
-		lost:          prometheus.NewCounter(prometheus.CounterOpts{Name: "triggerd_ownership_lost_total", Help: "Times this daemon lost its membership, or a lease, to another."}),
-		reloads:       prometheus.NewCounter(prometheus.CounterOpts{Name: "triggerd_reload_failures_total", Help: "Configurations that were refused."}),
+		slots: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triggerd_schedule_slots_total", Help: "Slots of schedules by what became of them: fired, late, missed, backfilled.",
+		}, []string{"connection", "state"}),
+		takeovers: prometheus.NewCounter(prometheus.CounterOpts{Name: "triggerd_takeovers_total", Help: "Leases that this daemon took over from another."}),
+		lost:      prometheus.NewCounter(prometheus.CounterOpts{Name: "triggerd_ownership_lost_total", Help: "Times this daemon lost its membership, or a lease, to another."}),
+		reloads:   prometheus.NewCounter(prometheus.CounterOpts{Name: "triggerd_reload_failures_total", Help: "Configurations that were refused."}),
 		append: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "triggerd_append_seconds", Help: "Time until an event is durable.",
 			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .25, .5, 1, 2},
@@ -58,6 +63,13 @@ func (m *metrics) appended(connection string, rs []triggerd.Receipt, err error, 
 	m.duplicates.WithLabelValues(connection).Add(float64(dup))
 }
 
+// slotsOf makes what counts the slots of a schedule.
+func (m *metrics) slotsOf(connection string) func(cron.SlotState, int) {
+	return func(state cron.SlotState, slots int) {
+		m.slots.WithLabelValues(connection, string(state)).Add(float64(slots))
+	}
+}
+
 func (m *metrics) errored(trigger string) { m.failedFilters.WithLabelValues(trigger).Inc() }
 
 func (m *metrics) reloadFailed() { m.reloads.Inc() }
@@ -65,7 +77,7 @@ func (m *metrics) reloadFailed() { m.reloads.Inc() }
 // registry serves the counters, and what the engine and the bus know, in the Prometheus format.
 func (m *metrics) registry(d *Daemon) *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(m.events, m.duplicates, m.refused, m.failedFilters, m.reloads, m.append, m.takeovers, m.lost, engineCollector{d},
+	r.MustRegister(m.events, m.duplicates, m.refused, m.failedFilters, m.slots, m.reloads, m.append, m.takeovers, m.lost, engineCollector{d},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }

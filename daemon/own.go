@@ -43,8 +43,11 @@ func (p *plan) listens(typ string) bool {
 	return false
 }
 
-// onFinal turns a turn's end into an own event. The id is the turn's, so telling it twice stores it once.
+// onFinal counts a turn's end and turns it into an own event. The id is the turn's, so telling it twice stores it once.
 func (d *Daemon) onFinal(ctx context.Context, i turns.Info) error {
+	if err := d.countFailures(ctx, i); err != nil {
+		return err
+	}
 	var typ string
 	switch i.State {
 	case turns.Done, turns.Dead, turns.Parked:

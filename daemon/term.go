@@ -41,6 +41,15 @@ func (d *Daemon) startTerm(ctx context.Context) (_ *term, err error) {
 	if t.found, err = t.engine.Recover(ctx); err != nil {
 		return nil, fmt.Errorf("recover turns: %w", err)
 	}
+	for name, tr := range p.config.Triggers {
+		if tr.PauseOnFailure == 0 {
+			continue
+		}
+		// An end that was not told before a crash is counted by the start, and may just have paused its trigger.
+		if err := t.engine.LoadPause(ctx, p.trigger[name]); err != nil {
+			return nil, err
+		}
+	}
 
 	// Intake ends first, then running turns are drained, then the rest is closed.
 	intake, stopIntake := context.WithCancel(context.WithoutCancel(ctx))

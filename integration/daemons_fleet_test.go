@@ -149,6 +149,11 @@ func (f *fleet) agreed() {
 		f.t.Fatal(err)
 	}
 	connections := append(slices.Collect(maps.Keys(cfg.Connections)), "manual")
+	for _, tr := range cfg.Triggers {
+		if slices.Contains(tr.Connection, "triggerd") && !slices.Contains(connections, "triggerd") {
+			connections = append(connections, "triggerd")
+		}
+	}
 	slices.Sort(connections)
 	var views []string
 	defer func() {

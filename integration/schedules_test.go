@@ -122,10 +122,13 @@ triggers:
 	for slot := stopped.Truncate(10 * time.Minute).Add(10 * time.Minute); slot.Before(now); slot = slot.Add(10 * time.Minute) {
 		slots = append(slots, slot.UTC().Format(time.RFC3339))
 	}
-	for range 2 {
+	for _, dealt := range []float64{6, 0} { // the second start finds nothing to do
 		p = in.run()
 		in.awaitTurns("run", "the slots that are caught up", 20*time.Second, allFinal(12))
 		in.awaitTurns("told", "the trigger that asks for what was missed", 20*time.Second, allFinal(1))
+		for _, metric := range []string{`{connection="all",state="late"}`, `{connection="none",state="missed"}`} {
+			await(t, "slots are counted as they were dealt with", 5*time.Second, func() bool { return in.metric("triggerd_schedule_slots_total"+metric) == dealt })
+		}
 		p.stop()
 	}
 	in.run()

@@ -345,6 +345,7 @@ func (e *Engine) admit(ctx context.Context, all []*opening) error {
 			break // whoever runs their partition tells
 		}
 		e.stats.final(o.turn.state)
+		o.entry.Seq = o.turn.openSeq
 		if err := e.tell(ctx, infoOf(o.entry)); err != nil {
 			return err
 		}

@@ -23,6 +23,7 @@ type Info struct {
 	Attempt   int
 	Opened    time.Time
 	Finished  time.Time // zero while unfinished
+	Since     uint64    // orders the ends of turns, whoever wrote them: the sequence of the entry that said this first
 	NotBefore time.Time // failed: the next attempt
 	Cause     string
 	ReplayOf  string
@@ -36,7 +37,7 @@ func infoOf(en *Entry) Info {
 	i := Info{
 		Hash: en.Key.Hash(), Key: en.Key, Thread: en.Thread, State: en.State, Attempt: en.Attempt, Opened: en.Opened,
 		Cause: en.Cause, ReplayOf: en.ReplayOf, Version: en.Version, Hops: en.Hops, Result: en.Result,
-		openSeq: en.OpenSeq,
+		Since: en.since(), openSeq: en.OpenSeq,
 	}
 	if en.State.Final() {
 		i.Finished = en.Time

@@ -252,7 +252,7 @@ func (e *Engine) write(ctx context.Context, t *turn, en *Entry) error {
 		e.fail(err)
 		return err
 	}
-	t.lastSeq = seq
+	t.lastSeq, en.Seq = seq, seq
 	return nil
 }
 
