@@ -156,6 +156,16 @@ func newJetStream(nc *nats.Conn, domain string) (jetstream.JetStream, error) {
 	return jetstream.New(nc, opts...)
 }
 
+// reconnectDelay is the pause before the n-th try in a row to reach the server again. For the first seconds it stays short: a daemon that is away for three
+// loses its work to the others, and should not do so by waiting for its next try.
+func reconnectDelay(n int) time.Duration {
+	ceiling := min(100*time.Millisecond<<min(n, 5), 400*time.Millisecond)
+	if n > 20 {
+		ceiling = 2 * time.Second
+	}
+	return ceiling/2 + rand.N(ceiling/2)
+}
+
 func (b *Bus) connect() (*nats.Conn, error) {
 	opts := []nats.Option{
 		nats.Name("triggerd"),
@@ -163,10 +173,7 @@ func (b *Bus) connect() (*nats.Conn, error) {
 		nats.CustomInboxPrefix(inboxPrefix + "." + nuid.Next()),
 		nats.MaxReconnects(-1),
 		nats.PingInterval(pingInterval),
-		nats.CustomReconnectDelay(func(n int) time.Duration {
-			ceiling := min(100*time.Millisecond<<min(n, 5), 2*time.Second)
-			return ceiling/2 + rand.N(ceiling/2)
-		}),
+		nats.CustomReconnectDelay(reconnectDelay),
 		nats.ReconnectBufSize(-1), // no buffering while away: a publish fails at once and its caller decides
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
