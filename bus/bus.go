@@ -262,6 +262,15 @@ func (b *Bus) PutControl(ctx context.Context, key string, value []byte) error {
 	return b.Sync(ctx)
 }
 
+// SwapControl stores a key of the bucket CONTROL on the condition that it still has this revision (0 = there is no such key), and returns the new one.
+// [Conflict] tells whether an error says that the condition does not hold.
+func (b *Bus) SwapControl(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	if revision == 0 {
+		return b.Control.Create(ctx, key, value)
+	}
+	return b.Control.Update(ctx, key, value, revision)
+}
+
 // GetControl reads a key of the bucket CONTROL; nil without an error means that there is none.
 func (b *Bus) GetControl(ctx context.Context, key string) ([]byte, error) {
 	m, err := b.LastControl(ctx, key)

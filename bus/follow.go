@@ -64,13 +64,11 @@ func (s *follower) follow(ctx context.Context) (broken bool, err error) {
 	read, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer s.bus.onReconnect(read, func() { stop(errReconnected) })()
-	var c jetstream.Consumer
-	err = Insist(read, func(ctx context.Context) (err error) {
-		c, err = s.bus.JS.CreateConsumer(ctx, s.stream, jetstream.ConsumerConfig{
+	c, err := Insist(read, func(ctx context.Context) (jetstream.Consumer, error) {
+		return s.bus.JS.CreateConsumer(ctx, s.stream, jetstream.ConsumerConfig{
 			FilterSubjects: s.filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: s.done + 1,
 			AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: time.Minute,
 		})
-		return err
 	})
 	if err != nil {
 		return true, err

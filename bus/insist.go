@@ -17,13 +17,13 @@ const (
 //
 // A cluster whose leader was lost answers nobody, forgets what it was asked meanwhile, and has a new leader in a few seconds. Who waits five seconds, as
 // the client library does, for an answer to what was asked a moment too early is late by that.
-func Insist(ctx context.Context, request func(context.Context) error) error {
+func Insist[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
 	for patience := insistFirst; ; patience *= 2 {
 		try, stop := context.WithTimeout(ctx, patience)
-		err := request(try)
+		answer, err := request(try)
 		stop()
 		if ctx.Err() != nil || patience >= insistLast || !errors.Is(err, context.DeadlineExceeded) {
-			return err
+			return answer, err
 		}
 	}
 }

@@ -9,14 +9,14 @@ import (
 )
 
 // lost is a request that nobody answers for the first n times.
-func lost(n int) (request func(context.Context) error, tries *int) {
+func lost(n int) (request func(context.Context) (string, error), tries *int) {
 	tries = new(int)
-	return func(ctx context.Context) error {
+	return func(ctx context.Context) (string, error) {
 		if *tries++; *tries <= n {
 			<-ctx.Done()
-			return ctx.Err()
+			return "", ctx.Err()
 		}
-		return nil
+		return "answer", nil
 	}, tries
 }
 
@@ -38,8 +38,8 @@ func TestInsist(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				request, tries := lost(c.lost)
 				began := time.Now()
-				err := Insist(t.Context(), request)
-				if took := time.Since(began); !errors.Is(err, c.err) || *tries != c.tries || took != c.took {
+				answer, err := Insist(t.Context(), request)
+				if took := time.Since(began); !errors.Is(err, c.err) || (err == nil) != (answer == "answer") || *tries != c.tries || took != c.took {
 					t.Errorf("%v after %d tries and %v, want %v, %d and %v", err, *tries, took, c.err, c.tries, c.took)
 				}
 			})
@@ -47,7 +47,7 @@ func TestInsist(t *testing.T) {
 	}
 	t.Run("refused", func(t *testing.T) {
 		tries := 0
-		if err := Insist(t.Context(), func(context.Context) error { tries++; return refused }); !errors.Is(err, refused) || tries != 1 {
+		if _, err := Insist(t.Context(), func(context.Context) (string, error) { tries++; return "", refused }); !errors.Is(err, refused) || tries != 1 {
 			t.Errorf("%v after %d tries", err, tries)
 		}
 	})
@@ -56,7 +56,7 @@ func TestInsist(t *testing.T) {
 			ctx, stop := context.WithTimeout(t.Context(), insistFirst/2)
 			defer stop()
 			request, tries := lost(100)
-			if err := Insist(ctx, request); !errors.Is(err, context.DeadlineExceeded) || *tries != 1 {
+			if _, err := Insist(ctx, request); !errors.Is(err, context.DeadlineExceeded) || *tries != 1 {
 				t.Errorf("%v after %d tries", err, *tries)
 			}
 		})

@@ -78,7 +78,7 @@ func refusal(api *jetstream.APIError) error {
 // Conflict reports whether a conditional write of a key was refused because somebody else has written, or is writing: read it again.
 func Conflict(err error) bool {
 	var api *jetstream.APIError
-	return errors.As(err, &api) && (api.ErrorCode == codeWrongSequence || api.ErrorCode == codeConcurrentWrite)
+	return errors.Is(err, jetstream.ErrKeyExists) || errors.As(err, &api) && (api.ErrorCode == codeWrongSequence || api.ErrorCode == codeConcurrentWrite)
 }
 
 // Last reads the newest message on subject, which may hold wildcards. Nil without an error means that there is none.
@@ -150,10 +150,8 @@ func (b *Bus) getFromLeader(ctx context.Context, s jetstream.Stream, req getRequ
 	if b.opts.Domain != "" {
 		api = "$JS." + b.opts.Domain + ".API."
 	}
-	var reply *nats.Msg
-	err = Insist(ctx, func(ctx context.Context) (err error) {
-		reply, err = b.NC.RequestWithContext(ctx, api+"STREAM.MSG.GET."+s.CachedInfo().Config.Name, body)
-		return err
+	reply, err := Insist(ctx, func(ctx context.Context) (*nats.Msg, error) {
+		return b.NC.RequestWithContext(ctx, api+"STREAM.MSG.GET."+s.CachedInfo().Config.Name, body)
 	})
 	if err != nil {
 		return nil, err

@@ -60,10 +60,8 @@ type scan struct {
 
 // run reads to the end, or returns errStalled when there is something to read that does not come for the time given.
 func (s *scan) run(ctx context.Context, quiet time.Duration) error {
-	var c jetstream.Consumer
-	err := Insist(ctx, func(ctx context.Context) (err error) {
-		c, err = s.bus.JS.OrderedConsumer(ctx, s.stream, s.cfg)
-		return err
+	c, err := Insist(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		return s.bus.JS.OrderedConsumer(ctx, s.stream, s.cfg)
 	})
 	if err != nil {
 		return s.failed(err)

@@ -3,12 +3,9 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/triggerd/triggerd"
 	"github.com/triggerd/triggerd/bus"
@@ -49,15 +46,11 @@ func makeKnown(ctx context.Context, b *bus.Bus, r configRecord, chosen bool) (bo
 		known = slices.DeleteFunc(known, func(k configRecord) bool { return k.Version == r.Version })
 		known = append(known, r)
 		known = known[max(0, len(known)-configsMax):]
-		if revision == 0 {
-			_, err = b.Control.Create(ctx, configsKey, mustJSON(known))
-		} else {
-			_, err = b.Control.Update(ctx, configsKey, mustJSON(known), revision)
-		}
+		_, err = b.SwapControl(ctx, configsKey, mustJSON(known), revision)
 		switch {
 		case err == nil:
 			return true, nil
-		case !bus.Conflict(err) && !errors.Is(err, jetstream.ErrKeyExists):
+		case !bus.Conflict(err):
 			return false, fmt.Errorf("make the configuration known: %w: %w", triggerd.ErrUnavailable, err)
 		case !bus.Pause(ctx, 20*time.Millisecond):
 			return false, fmt.Errorf("make the configuration known: %w", triggerd.ErrUnavailable)

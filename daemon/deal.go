@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/triggerd/triggerd"
 	"github.com/triggerd/triggerd/bus"
 	"github.com/triggerd/triggerd/configs"
@@ -175,16 +173,12 @@ func (s *share) write(ctx context.Context, key string, revision uint64, l lease)
 	ctx, cancel := context.WithTimeout(ctx, beatEvery)
 	defer cancel()
 	var err error
-	if revision == 0 {
-		l.revision, err = s.bus.Control.Create(ctx, leasePrefix+key, mustJSON(l))
-	} else {
-		l.revision, err = s.bus.Control.Update(ctx, leasePrefix+key, mustJSON(l), revision)
-	}
+	l.revision, err = s.bus.SwapControl(ctx, leasePrefix+key, mustJSON(l), revision)
 	switch {
 	case err == nil:
 		s.table.wrote(key, l)
 		return l, nil
-	case bus.Conflict(err), errors.Is(err, jetstream.ErrKeyExists):
+	case bus.Conflict(err):
 		return lease{}, fmt.Errorf("write lease %s: %w", key, triggerd.ErrConflict)
 	}
 	return lease{}, fmt.Errorf("write lease %s: %w: %w", key, triggerd.ErrUnavailable, err)

@@ -27,6 +27,8 @@ type plan struct {
 	nameOf  map[string]string                // connection key -> present name
 	keyOf   map[string]string                // connection name -> key
 	trigger map[string]string                // trigger name -> key
+	// pauseAfter are the triggers that are paused when their turns fail, by key: after so many in a row.
+	pauseAfter map[string]int
 }
 
 // Reserved connections.
@@ -39,7 +41,7 @@ func (d *Daemon) build(cfg *configs.Config) (*plan, error) {
 	p := &plan{
 		config: cfg, specs: map[string]*turns.Spec{}, defs: map[string][]triggers.Definition{}, version: map[string]string{},
 		nameOf: map[string]string{manualConnection: manualConnection, ownConnection: ownConnection},
-		keyOf:  map[string]string{manualConnection: manualConnection, ownConnection: ownConnection}, trigger: map[string]string{},
+		keyOf:  map[string]string{manualConnection: manualConnection, ownConnection: ownConnection}, trigger: map[string]string{}, pauseAfter: map[string]int{},
 	}
 	for name, c := range cfg.Connections {
 		key := firstName(name, c.RenamedFrom)
@@ -50,6 +52,9 @@ func (d *Daemon) build(cfg *configs.Config) (*plan, error) {
 		t := cfg.Triggers[name]
 		key := firstName(name, t.RenamedFrom)
 		p.trigger[name] = key
+		if t.PauseOnFailure > 0 {
+			p.pauseAfter[key] = t.PauseOnFailure
+		}
 		spec, err := d.spec(cfg, key, name, &t)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("triggers.%s: %w", name, err))

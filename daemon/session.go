@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/triggerd/triggerd"
 	"github.com/triggerd/triggerd/bus"
 )
@@ -188,12 +186,12 @@ func (s *session) write(ctx context.Context) error {
 	if s.starting != nil {
 		s.self.Starting = s.starting()
 	}
-	rev, err := s.put(ctx)
+	rev, err := s.bus.SwapControl(ctx, memberPrefix+s.self.Daemon, mustJSON(s.self), s.revision)
 	if err == nil {
 		s.revision = rev
 		return nil
 	}
-	if !bus.Conflict(err) && !errors.Is(err, jetstream.ErrKeyExists) {
+	if !bus.Conflict(err) {
 		return fmt.Errorf("write heartbeat: %w: %w", triggerd.ErrUnavailable, err)
 	}
 	have, revision, err := s.read(ctx)
@@ -208,13 +206,6 @@ func (s *session) write(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("write heartbeat: %w", errUnderWay)
-}
-
-func (s *session) put(ctx context.Context) (uint64, error) {
-	if s.revision == 0 {
-		return s.bus.Control.Create(ctx, memberPrefix+s.self.Daemon, mustJSON(s.self))
-	}
-	return s.bus.Control.Update(ctx, memberPrefix+s.self.Daemon, mustJSON(s.self), s.revision)
 }
 
 func (s *session) read(ctx context.Context) (*member, uint64, error) {

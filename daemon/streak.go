@@ -3,12 +3,9 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/triggerd/triggerd"
 	"github.com/triggerd/triggerd/bus"
@@ -53,7 +50,7 @@ type pausedPayload struct {
 // to repeat for the same end.
 func (d *Daemon) countFailures(ctx context.Context, i turns.Info) error {
 	trigger := i.Key.Trigger
-	limit := d.plan.Load().config.Triggers[d.triggerName(trigger)].PauseOnFailure
+	limit := d.plan.Load().pauseAfter[trigger]
 	if limit == 0 || i.State != turns.Done && i.State != turns.Dead {
 		return nil
 	}
@@ -98,15 +95,11 @@ func (d *Daemon) changeStreak(ctx context.Context, trigger string, change func(*
 		if !change(&s) {
 			return s, nil
 		}
-		if revision == 0 {
-			_, err = d.bus.Control.Create(ctx, streakKey(trigger), mustJSON(s))
-		} else {
-			_, err = d.bus.Control.Update(ctx, streakKey(trigger), mustJSON(s), revision)
-		}
+		_, err = d.bus.SwapControl(ctx, streakKey(trigger), mustJSON(s), revision)
 		switch {
 		case err == nil:
 			return s, d.bus.Sync(ctx)
-		case !bus.Conflict(err) && !errors.Is(err, jetstream.ErrKeyExists):
+		case !bus.Conflict(err):
 			return s, fmt.Errorf("store the failures of trigger %s: %w: %w", trigger, triggerd.ErrUnavailable, err)
 		case !bus.Pause(ctx, 10*time.Millisecond):
 			return s, fmt.Errorf("store the failures of trigger %s: %w: %w", trigger, triggerd.ErrUnavailable, context.Cause(ctx))

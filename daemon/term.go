@@ -41,12 +41,9 @@ func (d *Daemon) startTerm(ctx context.Context) (_ *term, err error) {
 	if t.found, err = t.engine.Recover(ctx); err != nil {
 		return nil, fmt.Errorf("recover turns: %w", err)
 	}
-	for name, tr := range p.config.Triggers {
-		if tr.PauseOnFailure == 0 {
-			continue
-		}
+	for trigger := range p.pauseAfter {
 		// An end that was not told before a crash is counted by the start, and may just have paused its trigger.
-		if err := t.engine.LoadPause(ctx, p.trigger[name]); err != nil {
+		if err := t.engine.LoadPause(ctx, trigger); err != nil {
 			return nil, err
 		}
 	}

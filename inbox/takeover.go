@@ -42,11 +42,7 @@ func (c *Consumer) takeOver(ctx context.Context) (jetstream.Consumer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoch of the inbox: %w", err)
 	}
-	var older map[reader]*jetstream.ConsumerInfo
-	err = bus.Insist(ctx, func(ctx context.Context) (err error) {
-		older, err = c.readers(ctx)
-		return err
-	})
+	older, err := bus.Insist(ctx, c.readers)
 	if err != nil {
 		return nil, err
 	}
@@ -61,27 +57,26 @@ func (c *Consumer) takeOver(ctx context.Context) (jetstream.Consumer, error) {
 		floor = max(floor, acknowledged(info))
 	}
 	name := mine.name(c.Connection)
-	cfg := jetstream.ConsumerConfig{
-		Durable:       name,
-		FilterSubject: c.Bus.Names.EventsOf(c.Connection),
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:   floor + 1,
-		// Events are handled strictly in order, so one acknowledgement stands for all before it.
-		AckPolicy:     jetstream.AckAllPolicy,
-		AckWait:       ackWait,
-		MaxAckPending: 2 * fetchMax,
-		MaxDeliver:    -1,
-	}
-	var cons jetstream.Consumer
-	err = bus.Insist(ctx, func(ctx context.Context) (err error) {
-		cons, err = c.Bus.Events.CreateConsumer(ctx, cfg)
-		return err
+	cons, err := bus.Insist(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		return c.Bus.Events.CreateConsumer(ctx, jetstream.ConsumerConfig{
+			Durable:       name,
+			FilterSubject: c.Bus.Names.EventsOf(c.Connection),
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+			OptStartSeq:   floor + 1,
+			// Events are handled strictly in order, so one acknowledgement stands for all before it.
+			AckPolicy:     jetstream.AckAllPolicy,
+			AckWait:       ackWait,
+			MaxAckPending: 2 * fetchMax,
+			MaxDeliver:    -1,
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create consumer %s: %w", name, err)
 	}
 	for r := range older {
-		err := bus.Insist(ctx, func(ctx context.Context) error { return c.Bus.Events.DeleteConsumer(ctx, r.name(c.Connection)) })
+		_, err := bus.Insist(ctx, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, c.Bus.Events.DeleteConsumer(ctx, r.name(c.Connection))
+		})
 		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return nil, fmt.Errorf("delete consumer %s: %w", r.name(c.Connection), err)
 		}

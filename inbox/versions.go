@@ -83,12 +83,7 @@ func AddVersion(ctx context.Context, b *bus.Bus, connection string, v Version, e
 		return nil, fmt.Errorf("encode versions: %w", err)
 	}
 	// On the condition that nothing has changed since: a former owner that was frozen here must not undo what its successor has recorded.
-	if revision == 0 {
-		_, err = b.Control.Create(ctx, versionKey(connection), data)
-	} else {
-		_, err = b.Control.Update(ctx, versionKey(connection), data, revision)
-	}
-	if err != nil {
+	if _, err = b.SwapControl(ctx, versionKey(connection), data, revision); err != nil {
 		return nil, fmt.Errorf("record a version of %s: %w: %w", connection, triggerd.ErrUnavailable, err)
 	}
 	return r.Versions, b.Sync(ctx)
