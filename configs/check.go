@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/triggerd/triggerd"
+	"github.com/triggerd/triggerd/cron"
 )
 
 // checker fills in defaults and looks for what types cannot say. All checks run, whatever the others find.
@@ -175,7 +176,7 @@ func (c *checker) format(f field) {
 			c.report(f.path, err.Error(), "")
 		}
 	case "timezone":
-		if _, err := Zone(s); err != nil {
+		if _, err := cron.Zone(s); err != nil {
 			c.report(f.path, err.Error(), "use a name of the IANA zone database, for example Europe/Berlin")
 		}
 	}

@@ -1,12 +1,9 @@
 package configs
 
 import (
-	"errors"
 	"path/filepath"
 	"reflect"
 	"strings"
-	"time"
-	_ "time/tzdata" // zones must load on machines without zone files (P14)
 
 	"github.com/bmatcuk/doublestar/v4"
 )
@@ -70,18 +67,6 @@ func (c *checker) webhook(at path, w *Webhook) {
 	for i, name := range w.Verify.Secrets {
 		c.secretExists(verify.key("secrets").index(i), name)
 	}
-}
-
-// Zone loads an IANA zone from the data inside the binary. "Local" is refused because it is another zone on another machine.
-func Zone(name string) (*time.Location, error) {
-	if name == "Local" {
-		return nil, errors.New("zone Local depends on the machine")
-	}
-	loc, err := time.LoadLocation(name)
-	if err != nil {
-		return nil, errors.New("there is no such time zone")
-	}
-	return loc, nil
 }
 
 func (c *checker) files(at path, f *Files) {

@@ -12,7 +12,7 @@ import (
 
 // Build makes the schedule with all that takes slots away from it. The configuration must have been checked: its defaults are filled in.
 func (s *Cron) Build() (cron.Schedule, error) {
-	zone, err := Zone(s.Timezone)
+	zone, err := cron.Zone(s.Timezone)
 	if err != nil {
 		return nil, fmt.Errorf("time zone %q: %w", s.Timezone, err)
 	}
@@ -130,7 +130,7 @@ func (c *checker) cron(at path, s *Cron) {
 	if s.Timezone == "" && len(s.At) == 0 && !c.given(at.key("timezone")) && !c.given(path{"defaults", "timezone"}) {
 		c.report(at, "schedule has no time zone", "set timezone here or in defaults; timezone: UTC is one")
 	}
-	zone, err := Zone(s.Timezone)
+	zone, err := cron.Zone(s.Timezone)
 	if s.Timezone == "" || err != nil {
 		zone = time.UTC // the rest is checked all the same
 	}

@@ -90,6 +90,14 @@ func (s *bounded) except(slot time.Time) bool {
 // identity is that of what is bounded: a changed bound does not make a schedule start anew.
 func (s *bounded) identity() string { return identity(s.Schedule) }
 
+// unbounded is a schedule as it was before [Bound].
+func unbounded(s Schedule) Schedule {
+	if b, ok := s.(*bounded); ok {
+		return b.Schedule
+	}
+	return s
+}
+
 // identity is what a position of a schedule belongs to.
 func identity(s Schedule) string {
 	if i, ok := s.(interface{ identity() string }); ok {

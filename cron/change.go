@@ -30,10 +30,7 @@ func Changes(zone *time.Location, from, to time.Time) (out []Change) {
 
 // Lost are the fixed times of a schedule that a change skips and for which nothing fires.
 func Lost(s Schedule, c Change) (times []string) {
-	if b, ok := s.(*bounded); ok {
-		s = b.Schedule
-	}
-	sp, ok := s.(*spec)
+	sp, ok := unbounded(s).(*spec)
 	if !ok || !sp.skipGap && !sp.interval || c.After <= c.Before {
 		return nil
 	}

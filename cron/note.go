@@ -7,11 +7,8 @@ import (
 
 // Note says what daylight saving does to a slot; "" when nothing.
 func Note(s Schedule, slot time.Time) string {
-	if b, ok := s.(*bounded); ok {
-		s = b.Schedule
-	}
 	sp := &spec{loc: s.Location(), interval: true}
-	if fixed, ok := s.(*spec); ok {
+	if fixed, ok := unbounded(s).(*spec); ok {
 		sp = fixed
 	}
 	t := slot.Unix()

@@ -305,8 +305,8 @@ func (r *run) due(now time.Time) (d dueSlots) {
 func (r *run) fire(ctx context.Context, slot time.Time, caughtUp bool) error {
 	tick := tickOf(r.Schedule, slot)
 	tick.Previous = utc(r.previous())
-	tick.LateByMS = max(wall().Sub(slot.Add(r.jitter(slot))).Milliseconds(), 0)
-	tick.JitterMS = r.jitter(slot).Milliseconds()
+	jitter := r.jitter(slot)
+	tick.LateByMS, tick.JitterMS = max(wall().Sub(slot.Add(jitter)).Milliseconds(), 0), jitter.Milliseconds()
 	tick.CatchUp = caughtUp
 	ev, err := tick.event()
 	if err != nil {

@@ -86,37 +86,31 @@ func ids(mem *sourcetest.Memory) []string {
 	return out
 }
 
-// missed are the records of slots that did not fire.
-func missed(t *testing.T, mem *sourcetest.Memory) []Missed {
+// payloads are those of the events of a type.
+func payloads[T any](t *testing.T, mem *sourcetest.Memory, typ string) (out []T) {
 	t.Helper()
-	var out []Missed
 	for _, ev := range mem.Events() {
-		var m Missed
-		if ev.Type != MissedType {
+		var p T
+		if ev.Type != typ {
 			continue
 		}
-		if err := json.Unmarshal(ev.Payload, &m); err != nil {
+		if err := json.Unmarshal(ev.Payload, &p); err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, m)
+		out = append(out, p)
 	}
 	return out
 }
 
 func ticks(t *testing.T, mem *sourcetest.Memory) []Tick {
 	t.Helper()
-	var out []Tick
-	for _, ev := range mem.Events() {
-		var tick Tick
-		if ev.Type != TickType {
-			continue
-		}
-		if err := json.Unmarshal(ev.Payload, &tick); err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, tick)
-	}
-	return out
+	return payloads[Tick](t, mem, TickType)
+}
+
+// missed are the records of slots that did not fire.
+func missed(t *testing.T, mem *sourcetest.Memory) []Missed {
+	t.Helper()
+	return payloads[Missed](t, mem, MissedType)
 }
 
 // The bubble of synctest begins at midnight UTC on 1 January 2000, a Saturday.

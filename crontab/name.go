@@ -1,6 +1,7 @@
 package crontab
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -81,9 +82,9 @@ func program(command string) string {
 		case w == "cd" || w == "test" || w == "[" || w == "." || w == "source" || w == "umask" || w == "sleep" || w == "export" || w == "set":
 			rest := afterCommand(words)
 			if len(rest) == 0 {
-				return first(last, w)
+				return cmp.Or(last, w)
 			}
-			last, words = first(last, w), rest
+			last, words = cmp.Or(last, w), rest
 		case interpreters.MatchString(base):
 			if len(words) > 0 && !strings.HasPrefix(words[0], "-") && !separator(words[0]) {
 				return words[0]
@@ -98,13 +99,6 @@ func program(command string) string {
 		}
 	}
 	return last
-}
-
-func first(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 func (w wrapper) skip(words []string) []string {

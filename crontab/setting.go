@@ -6,7 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/triggerd/triggerd/cron"
 )
 
 const (
@@ -93,7 +94,7 @@ func (p *parser) special(name, value string) error {
 	s := &p.settings
 	switch name {
 	case "CRON_TZ":
-		if !validZone(value) {
+		if _, err := cron.Zone(value); err != nil {
 			return errors.New("there is no such time zone")
 		}
 		s.cronTZ = value
@@ -191,14 +192,6 @@ func set(env *[]Variable, v Variable) {
 		return
 	}
 	(*env)[i] = v
-}
-
-func validZone(name string) bool {
-	if name == "" || name == "Local" {
-		return false
-	}
-	_, err := time.LoadLocation(name)
-	return err == nil
 }
 
 // secretWords are parts of names whose values are none of the configuration's business. Better one too many: a person looks at each.

@@ -156,11 +156,7 @@ func TestReloadIsADiff(t *testing.T) {
 		}
 		e.awaitTurns("tick", "two ticks", 20*time.Second, func(ts []console.TurnInfo) bool { return len(ts) >= 2 })
 		for _, ev := range asJSON[[]console.EventInfo](e.installation, "events", "list", "--connection", "tick", "--limit", "-1") {
-			var tick cron.Tick
-			if err := json.Unmarshal(asJSON[console.EventDetail](e.installation, "events", "show", "tick/"+ev.ID).Payload, &tick); err != nil {
-				t.Fatal(err)
-			}
-			if !ev.Time.After(changed) || tick.CatchUp {
+			if !ev.Time.After(changed) || payloadOf[cron.Tick](e.installation, "tick", ev.ID).CatchUp {
 				t.Errorf("slot %s was filled in, the schedule changed at %s", ev.ID, changed)
 			}
 		}

@@ -212,11 +212,7 @@ triggers:
 	ticks := func(connection string) (out []cron.Tick) {
 		t.Helper()
 		for _, ev := range in.events(connection) {
-			var tick cron.Tick
-			if err := json.Unmarshal(asJSON[console.EventDetail](in, "events", "show", connection+"/"+ev.ID).Payload, &tick); err != nil {
-				t.Fatal(err)
-			}
-			out = append(out, tick)
+			out = append(out, payloadOf[cron.Tick](in, connection, ev.ID))
 		}
 		slices.Reverse(out)
 		return out

@@ -6,10 +6,10 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/triggerd/triggerd/cron"
 	"github.com/triggerd/triggerd/crontab"
 )
 
@@ -105,8 +105,8 @@ func machineZone(env func(string) (string, bool), readlink func(string) (string,
 	return "UTC", "the machine's zone has no name that could be told; --timezone sets one"
 }
 
-// zoneExists reports whether configurations may name the zone. "Local" is none, because it is another zone on another machine.
+// zoneExists reports whether configurations may name the zone.
 func zoneExists(name string) bool {
-	_, err := time.LoadLocation(name)
-	return err == nil && name != "" && name != "Local"
+	_, err := cron.Zone(name)
+	return err == nil
 }

@@ -33,6 +33,11 @@ func rowOf(connection string, s cron.Schedule, slot time.Time) slotRow {
 	}
 }
 
+// slotColumns shows slots of one schedule.
+var slotColumns = columns[slotRow]{
+	header: []string{"LOCAL", "UTC", "NOTE"}, row: func(r slotRow) []string { return []string{r.Local, r.UTC, r.Note} }, whole: true,
+}
+
 // named is a schedule with the connection that has it; "" for one that was given on the command line.
 type named struct {
 	name string
@@ -93,7 +98,7 @@ func (c *cli) schedules(expr, zone string, seconds bool, names []string) ([]name
 	case zone == "":
 		return nil, usagef("--cron needs --timezone; UTC is one")
 	}
-	loc, err := configs.Zone(zone)
+	loc, err := cron.Zone(zone)
 	if err != nil {
 		return nil, fmt.Errorf("time zone %q: %w", zone, err)
 	}
@@ -155,10 +160,10 @@ func (c *cli) printSlots(list []named, after time.Time, count int, jsonl bool) e
 			rows = append(rows, rowOf(n.name, n.s, slot))
 		}
 	}
-	cols := columns[slotRow]{header: []string{"LOCAL", "UTC", "NOTE"}, row: func(r slotRow) []string { return []string{r.Local, r.UTC, r.Note} }, whole: true}
+	cols := slotColumns
 	if list[0].name != "" {
 		cols.header = append([]string{"CONNECTION"}, cols.header...)
-		cols.row = func(r slotRow) []string { return []string{r.Connection, r.Local, r.UTC, r.Note} }
+		cols.row = func(r slotRow) []string { return append([]string{r.Connection}, slotColumns.row(r)...) }
 	}
 	return printList(c, jsonl, rows, cols)
 }
@@ -224,11 +229,10 @@ func (p preview) write(w io.Writer) error {
 	if err := fields(w, "connection", p.Connection, "schedule", p.Schedule, "timezone", p.Timezone); err != nil {
 		return err
 	}
-	cols := columns[slotRow]{header: []string{"LOCAL", "UTC", "NOTE"}, row: func(r slotRow) []string { return []string{r.Local, r.UTC, r.Note} }, whole: true}
 	if _, err := fmt.Fprintln(w, "\nnext"); err != nil {
 		return err
 	}
-	if err := writeTable(w, p.Next, cols); err != nil {
+	if err := writeTable(w, p.Next, slotColumns); err != nil {
 		return err
 	}
 	for _, n := range p.Nights {
@@ -240,7 +244,7 @@ func (p preview) write(w io.Writer) error {
 			return err
 		}
 		if len(n.Slots) > 0 {
-			if err := writeTable(w, n.Slots, cols); err != nil {
+			if err := writeTable(w, n.Slots, slotColumns); err != nil {
 				return err
 			}
 		} else if _, err := fmt.Fprintln(w, "nothing is due from three hours before to three hours after"); err != nil {
